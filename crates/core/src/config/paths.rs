@@ -1,0 +1,89 @@
+//! Where everything is kept, derived from the configuration and the user's directories.
+
+use std::path::PathBuf;
+
+use super::sections::File;
+
+/// What the environment says about the user. Read once by the binary and passed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserDirs {
+    pub uid: u32,
+    pub home: PathBuf,
+    /// `XDG_STATE_HOME`
+    pub state_home: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`
+    pub runtime_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// The directory of the state file: everything that is not shared or volatile lives below it.
+    pub data: PathBuf,
+    pub state_file: PathBuf,
+    pub workspaces: PathBuf,
+    pub transfer: PathBuf,
+    pub images: PathBuf,
+    pub kernels: PathBuf,
+    pub initramfs: PathBuf,
+    pub templates: PathBuf,
+    /// Sockets. Short, because a unix socket's path has at most 107 bytes.
+    pub run: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn resolve(file: &File, dirs: &UserDirs) -> Self {
+        let is_root = dirs.uid == 0;
+        let default_data = || match (is_root, &dirs.state_home) {
+            (true, _) => PathBuf::from("/var/lib/agentiso"),
+            (false, Some(state)) => state.join("agentiso"),
+            (false, None) => dirs.home.join(".local/state/agentiso"),
+        };
+        let state_file = file.server.state_file.clone().unwrap_or_else(|| default_data().join("state.json"));
+        let data = state_file.parent().map_or_else(default_data, PathBuf::from);
+        let run = match (&file.vm.run_dir, &file.server.state_file, &dirs.runtime_dir) {
+            (Some(run), _, _) => run.clone(),
+            // A server with a state file of its own must not meet the default one in the run directory.
+            (None, Some(_), _) => data.join("run"),
+            (None, None, _) if is_root => PathBuf::from("/run/agentiso"),
+            (None, None, Some(runtime)) => runtime.join("agentiso"),
+            (None, None, None) => data.join("run"),
+        };
+        let cache = file.storage.cache_dir.clone().unwrap_or_else(|| data.clone());
+        Self {
+            workspaces: data.join("workspaces"),
+            transfer: file.server.transfer_dir.clone().unwrap_or_else(|| data.join("transfers")),
+            images: cache.join("images"),
+            kernels: cache.join("kernels"),
+            initramfs: cache.join("initramfs"),
+            templates: cache.join("templates"),
+            state_file,
+            data,
+            run,
+        }
+    }
+
+    /// The directory of one workspace's sockets.
+    pub fn workspace_run(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
+        self.run.join(id.short())
+    }
+
+    pub fn workspace_data(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
+        self.workspaces.join(id.to_string())
+    }
+
+    pub fn daemon_socket(&self) -> PathBuf {
+        self.run.join("daemon.sock")
+    }
+
+    pub fn lock_file(&self) -> PathBuf {
+        self.data.join("agentiso.lock")
+    }
+
+    pub fn daemon_log(&self) -> PathBuf {
+        self.data.join("daemon.log")
+    }
+
+    pub fn probe_file(&self) -> PathBuf {
+        self.data.join("probe.json")
+    }
+}

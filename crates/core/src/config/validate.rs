@@ -1,0 +1,72 @@
+//! What a configuration must satisfy beyond its types. Every refusal names the key.
+
+use thiserror::Error;
+
+use super::sections::File;
+use crate::resources::MIN_MEMORY_MB;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    #[error("the configuration is not valid TOML for agentiso: {message}")]
+    Syntax { message: String },
+    #[error("configuration key {key}: {problem}")]
+    Value { key: &'static str, problem: String },
+}
+
+pub(super) fn check(file: &File) -> Result<(), ConfigError> {
+    let r = &file.resources;
+    let pool = &file.pool;
+    in_range("resources.max_vcpus", r.max_vcpus, 1, 255)?;
+    in_range("resources.max_memory_mb", r.max_memory_mb, MIN_MEMORY_MB, 1 << 20)?;
+    in_range("resources.max_disk_gb", r.max_disk_gb, 1, 1 << 14)?;
+    in_range("resources.max_workspaces", r.max_workspaces, 1, 10_000)?;
+    in_range("resources.default_vcpus", r.default_vcpus, 1, r.max_vcpus)?;
+    in_range("resources.default_memory_mb", r.default_memory_mb, MIN_MEMORY_MB, r.max_memory_mb)?;
+    in_range("resources.default_disk_gb", r.default_disk_gb, 1, r.max_disk_gb)?;
+    in_range("network.subnet_prefix", u32::from(file.network.subnet_prefix), 8, 30)?;
+    if file.network.dns_servers.is_empty() {
+        return Err(value("network.dns_servers", "at least one IPv4 address is needed"));
+    }
+    in_range("vm.vsock_cid_start", file.vm.vsock_cid_start, 3, u32::MAX - 1)?;
+    if !(1..=3600).contains(&file.vm.boot_timeout_secs) {
+        return Err(value("vm.boot_timeout_secs", "must be between 1 and 3600"));
+    }
+    if file.vm.kernel_append.contains(['\0', '\n']) {
+        return Err(value("vm.kernel_append", "must be one line"));
+    }
+    if pool.enabled {
+        in_range("pool.min_size", pool.min_size, 0, pool.max_size)?;
+        in_range("pool.target_free", pool.target_free, 0, pool.max_size)?;
+        if pool.max_size.saturating_add(r.max_workspaces) > r.max_total_vms {
+            return Err(value(
+                "resources.max_total_vms",
+                "must be at least pool.max_size + resources.max_workspaces",
+            ));
+        }
+    }
+    let paths = [
+        ("server.state_file", &file.server.state_file),
+        ("server.transfer_dir", &file.server.transfer_dir),
+        ("storage.cache_dir", &file.storage.cache_dir),
+        ("vm.run_dir", &file.vm.run_dir),
+        ("vm.kernel_path", &file.vm.kernel_path),
+        ("vm.initrd_path", &file.vm.initrd_path),
+    ];
+    for (key, path) in paths {
+        if path.as_ref().is_some_and(|p| !p.is_absolute()) {
+            return Err(value(key, "must be an absolute path"));
+        }
+    }
+    Ok(())
+}
+
+fn in_range(key: &'static str, given: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+    if (min..=max).contains(&given) {
+        return Ok(());
+    }
+    Err(ConfigError::Value { key, problem: format!("must be between {min} and {max}, not {given}") })
+}
+
+fn value(key: &'static str, problem: &str) -> ConfigError {
+    ConfigError::Value { key, problem: problem.to_owned() }
+}

@@ -1,0 +1,87 @@
+//! Identifiers: values that name a thing for its whole life.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A workspace's identity. Never reused; names are, after a destroy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WorkspaceId(Uuid);
+
+impl WorkspaceId {
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    pub fn as_uuid(&self) -> &Uuid {
+        &self.0
+    }
+
+    /// The first eight hexadecimal digits: short enough for a socket path (108 bytes at most).
+    pub fn short(&self) -> String {
+        let mut text = self.0.simple().to_string();
+        text.truncate(8);
+        text
+    }
+}
+
+impl fmt::Display for WorkspaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for WorkspaceId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Uuid::parse_str(text).map(Self)
+    }
+}
+
+/// One client connection, or the ghost of one that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(String);
+
+impl SessionId {
+    pub fn random() -> Self {
+        Self(format!("session-{}", Uuid::new_v4().simple()))
+    }
+
+    /// The one session that all shell commands share.
+    pub fn shell() -> Self {
+        Self("shell".to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_id_is_a_prefix_of_the_long_one() {
+        let id = WorkspaceId::random();
+        assert!(id.to_string().starts_with(&id.short()));
+        assert_eq!(id.short().len(), 8);
+    }
+
+    #[test]
+    fn an_id_survives_its_text_form() {
+        let id = WorkspaceId::random();
+        assert_eq!(id.to_string().parse::<WorkspaceId>().unwrap(), id);
+    }
+}

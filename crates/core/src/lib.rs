@@ -1,0 +1,15 @@
+//! The words and decisions of the domain.
+//!
+//! Everything here is a function over values: no clock, no disk, no socket, no async runtime. The crates
+//! around it (host, daemon, mcp) carry out what is decided here.
+
+pub mod address;
+pub mod config;
+pub mod env;
+pub mod ids;
+pub mod lifecycle;
+pub mod names;
+pub mod paths;
+pub mod quota;
+pub mod resources;
+pub mod suggest;
