@@ -1,1 +1,27 @@
-//! Under construction.
+//! The test language for real VMs.
+//!
+//! ```no_run
+//! use agentiso_testkit::TestHost;
+//!
+//! let host = TestHost::start();
+//! let ws = host.client().workspace();
+//! assert_eq!(ws.exec("echo hi").stdout, "hi\n");
+//! ```
+//!
+//! A [`TestHost`] is a server of its own (state, sockets, daemon) over images and templates that all tests
+//! share; a [`Client`] is an MCP client on a real `agentiso serve`; a [`TestWorkspace`] is a machine that one
+//! client owns. When a host is dropped its daemon is stopped and anything left behind fails the test.
+
+mod client;
+mod host;
+mod process;
+mod skip;
+mod wait;
+mod workspace;
+
+pub use client::{Client, Pending, RpcReply, ToolResult};
+pub use host::{HostOptions, TestHost};
+pub use process::{Process, processes_mentioning};
+pub use skip::{record_skip, test_cache};
+pub use wait::{LONG, eventually};
+pub use workspace::{Output, TestWorkspace};

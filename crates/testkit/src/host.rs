@@ -1,0 +1,223 @@
+//! A server of its own for one test.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::process::{Process, processes_mentioning};
+use crate::skip::test_cache;
+use crate::wait::eventually;
+
+/// How a test's server differs from the usual small one.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Lines of TOML after the usual ones.
+    pub config: String,
+    pub vcpus: u32,
+    pub memory_mb: u32,
+    pub disk_gb: u32,
+    pub max_workspaces: u32,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            config: String::new(),
+            vcpus: 1,
+            memory_mb: 256,
+            disk_gb: 2,
+            max_workspaces: 20,
+            environment: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct TestHost {
+    /// In /tmp, whatever TMPDIR says: socket paths must be short.
+    dir: TempDir,
+    binary: PathBuf,
+    options: HostOptions,
+}
+
+impl TestHost {
+    pub fn start() -> Self {
+        Self::start_with(HostOptions::default())
+    }
+
+    pub fn start_with(options: HostOptions) -> Self {
+        let dir = tempfile::Builder::new().prefix("aiso-").tempdir_in("/tmp").expect("a directory in /tmp");
+        let host = Self { dir, binary: binary(), options };
+        std::fs::write(host.config_path(), host.config_text()).expect("the configuration is written");
+        host
+    }
+
+    fn config_text(&self) -> String {
+        let HostOptions { config, vcpus, memory_mb, disk_gb, max_workspaces, environment: _ } = &self.options;
+        let mut text = format!("[server]\nstate_file = \"{}\"\n", self.state_file().display());
+        let _ = write!(text, "[storage]\nbase_image = \"debian-minimal\"\n");
+        if let Some(cache) = test_cache() {
+            let _ = writeln!(text, "cache_dir = \"{}\"", cache.display());
+        }
+        let _ = write!(
+            text,
+            "[resources]\ndefault_vcpus = {vcpus}\ndefault_memory_mb = {memory_mb}\ndefault_disk_gb = {disk_gb}\n\
+             max_workspaces = {max_workspaces}\n[rate_limit]\nenabled = false\n{config}\n",
+        );
+        text
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.dir().join("data")
+    }
+
+    pub fn state_file(&self) -> PathBuf {
+        self.data().join("state.json")
+    }
+
+    pub fn config_path(&self) -> PathBuf {
+        self.dir().join("config.toml")
+    }
+
+    /// A client that has said hello; the first one starts the daemon.
+    pub fn client(&self) -> Client {
+        let client = self.raw_client(&[]);
+        client.initialize();
+        client
+    }
+
+    /// A client on `agentiso serve` that has sent nothing yet.
+    pub fn raw_client(&self, arguments: &[&str]) -> Client {
+        let mut command = self.command();
+        command.arg("serve").arg("--config").arg(self.config_path()).args(arguments);
+        Client::spawn(command)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.dir()).env("RUST_LOG", "warn");
+        command.envs(self.options.environment.iter().map(|(k, v)| (k, v)));
+        command
+    }
+
+    /// Runs `agentiso ARGUMENTS --config …` to its end.
+    pub fn cli(&self, arguments: &[&str]) -> Output {
+        let (own, guest) = match arguments.iter().position(|a| *a == "--") {
+            Some(at) => arguments.split_at(at),
+            None => (arguments, &[][..]),
+        };
+        self.command().args(own).arg("--config").arg(self.config_path()).args(guest).output().expect("agentiso runs")
+    }
+
+    /// Like [`Self::cli`], and it must succeed.
+    pub fn cli_ok(&self, arguments: &[&str]) -> String {
+        let output = self.cli(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "agentiso {arguments:?} failed: {stderr}");
+        String::from_utf8(output.stdout).expect("UTF-8 from agentiso")
+    }
+
+    pub fn state(&self) -> serde_json::Value {
+        let text = std::fs::read(self.state_file()).expect("there is a state file");
+        serde_json::from_slice(&text).expect("the state file is JSON")
+    }
+
+    pub fn daemon(&self) -> Option<Process> {
+        let text = std::fs::read_to_string(self.data().join("agentiso.lock")).ok()?;
+        let process = Process::open(text.trim().parse().ok()?)?;
+        processes_mentioning(self.dir()).contains(&process.pid).then_some(process)
+    }
+
+    pub fn kill_daemon(&self) {
+        self.daemon().expect("a daemon runs").kill();
+    }
+
+    /// Ends the daemon as a service manager would and waits for its end.
+    pub fn stop_daemon(&self) {
+        if let Some(daemon) = self.daemon() {
+            daemon.signal(Signal::TERM);
+            daemon.wait_gone(Duration::from_secs(90));
+        }
+    }
+
+    /// The QEMU processes of this host.
+    pub fn machines(&self) -> Vec<i32> {
+        processes_mentioning(self.dir())
+            .into_iter()
+            .filter(|pid| {
+                std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with("qemu"))
+            })
+            .collect()
+    }
+
+    /// The directories of workspaces on disk.
+    pub fn workspace_dirs(&self) -> usize {
+        std::fs::read_dir(self.data().join("workspaces")).map_or(0, Iterator::count)
+    }
+
+    /// Nothing of any workspace is left: no process, no directory, no socket, no ledger entry.
+    pub fn assert_no_workspaces_left(&self) {
+        eventually("machines end", Duration::from_secs(30), || self.machines().is_empty());
+        assert_eq!(self.workspace_dirs(), 0, "workspace directories were left behind");
+        let run = self.data().join("run");
+        let left: Vec<_> = std::fs::read_dir(&run)
+            .map(|entries| entries.flatten().map(|e| e.file_name()).filter(|n| n != "daemon.sock").collect())
+            .unwrap_or_default();
+        assert!(left.is_empty(), "left in the run directory: {left:?}");
+        assert_eq!(self.state()["workspaces"], serde_json::json!({}));
+    }
+}
+
+impl Drop for TestHost {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon() {
+            daemon.signal(Signal::TERM);
+            if !std::thread::panicking() {
+                daemon.wait_gone(Duration::from_secs(90));
+            }
+        }
+        let left = processes_mentioning(self.dir());
+        for pid in &left {
+            if let Some(process) = Process::open(*pid) {
+                process.signal(Signal::KILL);
+            }
+        }
+        if std::thread::panicking() {
+            show_daemon_log(&self.data());
+        } else {
+            assert!(left.is_empty(), "processes were left behind: {left:?}");
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the daemon's log explains a failed test")]
+fn show_daemon_log(data: &Path) {
+    if let Ok(log) = std::fs::read_to_string(data.join("daemon.log")) {
+        let tail: Vec<_> = log.lines().rev().take(40).collect();
+        eprintln!("--- end of the daemon's log");
+        for line in tail.into_iter().rev() {
+            eprintln!("{line}");
+        }
+    }
+}
+
+/// The binary under test: `AGENTISO_BIN`, or the one beside this test's own target directory.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("AGENTISO_BIN") {
+        return PathBuf::from(path);
+    }
+    let own = std::env::current_exe().expect("a test has a path");
+    let profile = own.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    profile.join("agentiso")
+}
