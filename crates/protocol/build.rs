@@ -1,0 +1,25 @@
+//! Turns the schema into Rust and keeps the compiled descriptor for the test that guards compatibility.
+//!
+//! The schema is compiled by `protox`, so that no `protoc` has to be installed.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+
+use prost::Message as _;
+
+const SCHEMA: &str = "agentiso/guest/v1/guest.proto";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile([SCHEMA], ["proto"])?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    fs::write(out.join("guest.binpb"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        // Payloads are handed on without copying them out of the receive buffer.
+        .bytes(".")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! What host and guest agree on: the link that carries bytes, the schema of calls, error codes and limits.
+//!
+//! ```text
+//!   calls (schema::v1, tonic)
+//!   HTTP/2
+//!   link (frames, resync)      <- this crate
+//!   virtio-serial byte stream
+//! ```
+//!
+//! The link's codec does no I/O; [`io`] wraps it for tokio. Nothing here opens, spawns or waits by itself.
+
+pub mod error;
+pub mod io;
+pub mod limits;
+pub mod link;
+pub mod schema;
+pub mod version;
+
+pub use error::ErrorCode;
