@@ -1,0 +1,67 @@
+//! `./x test`: everything there is to run, and one closing line.
+
+mod clients;
+mod doctests;
+mod nextest;
+pub(crate) mod prepare;
+mod tally;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::fuzz;
+use tally::{SkipLog, Tally};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How long each fuzz target runs
+    #[arg(long, default_value_t = 15)]
+    fuzz_seconds: u64,
+    /// Run only the workspace's tests, and pass these arguments to nextest: ./x test -- -p agentiso-core names
+    #[arg(last = true)]
+    nextest: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let prepared = prepare::prepare()?;
+    let given = std::env::var_os("AGENTISO_SKIP_LOG").map(Into::into);
+    let (mut skips, carried) = SkipLog::open(given, &prepare::target_dir()?.join("skips.log"))?;
+    let mut tally = Tally::default();
+    for line in carried {
+        tally.skip(line);
+    }
+    tally.add(nextest::run(&prepared, &mut skips, &options.nextest)?);
+    // A selection of tests leaves the rest out: who asks for one test does not wait for the fuzzers.
+    if options.nextest.is_empty() {
+        tally.add(doctests::run()?);
+        tally.add(clients::run(&prepared, &mut skips)?);
+        tally.add(fuzz_targets(options.fuzz_seconds)?);
+    }
+    close(&tally)
+}
+
+fn fuzz_targets(seconds: u64) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for outcome in fuzz::run_targets(seconds, None).context("the fuzz targets")? {
+        match outcome.failure {
+            None => tally.pass(),
+            Some(_) => tally.fail(format!("fuzz target {}", outcome.name)),
+        }
+    }
+    Ok(tally)
+}
+
+fn close(tally: &Tally) -> Result<()> {
+    for line in &tally.skipped {
+        println!("SKIPPED {line}");
+    }
+    for name in &tally.failures {
+        println!("FAILED {name}");
+    }
+    println!("{tally}");
+    if tally.failed > 0 {
+        // The closing line must stay the last, so the error has no words of its own.
+        std::process::exit(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! What the tests need before they can run: the binary, and images and templates that they share.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{shell, tools};
+
+/// Where images, kernels and templates of test runs stay from run to run.
+const CACHE: &str = "target/test-cache";
+
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    binary: PathBuf,
+    /// `None`: machines cannot be made here, and tests that need them skip.
+    cache: Option<PathBuf>,
+}
+
+impl Prepared {
+    /// Tells a test runner where things are.
+    pub(crate) fn environment(&self, command: &mut Command, skip_log: &Path) {
+        command.env("AGENTISO_BIN", &self.binary).env("AGENTISO_SKIP_LOG", skip_log);
+        match &self.cache {
+            Some(cache) => command.env("AGENTISO_TEST_CACHE", cache),
+            None => command.env_remove("AGENTISO_TEST_CACHE"),
+        };
+    }
+}
+
+pub(crate) fn prepare() -> Result<Prepared> {
+    tools::ensure("nextest")?;
+    shell::run(shell::cargo().args(["build", "--package", "agentiso"]))?;
+    let binary = target_dir()?.join("debug/agentiso");
+    let cache = if can_boot() { Some(fill_cache(&binary)?) } else { None };
+    Ok(Prepared { binary, cache })
+}
+
+/// Whether there is a QEMU at all. Its version, and whether it boots anything, is for agentiso to find out.
+fn can_boot() -> bool {
+    shell::succeeds(shell::command("qemu-system-x86_64").arg("--version"))
+}
+
+/// Makes the image, kernel, initramfs and templates that the end-to-end tests start from.
+pub(crate) fn fill_cache(binary: &Path) -> Result<PathBuf> {
+    let cache = shell::root().join(CACHE);
+    let dir = cache.join("server");
+    std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let config = dir.join("config.toml");
+    std::fs::write(&config, config_text(&cache, &dir))
+        .with_context(|| format!("writing {}", config.display()))?;
+    shell::run(shell::command(binary).args(["init", "--yes", "--config"]).arg(&config))?;
+    Ok(cache)
+}
+
+/// The sizes are the test language's defaults: a template fits machines of its own size only.
+fn config_text(cache: &Path, dir: &Path) -> String {
+    format!(
+        "[server]\nstate_file = \"{}/state.json\"\n\
+         [storage]\nbase_image = \"debian-minimal\"\ncache_dir = \"{}\"\n\
+         [resources]\ndefault_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n",
+        dir.display(),
+        cache.display(),
+    )
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> Result<PathBuf> {
+    let mut command = shell::cargo();
+    command.args(["metadata", "--format-version", "1", "--no-deps"]);
+    let metadata: serde_json::Value =
+        serde_json::from_str(&shell::read(&mut command)?).context("cargo's metadata is JSON")?;
+    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo names its target directory")
+}
