@@ -123,6 +123,8 @@ pub struct VmConfig {
     pub guest_agent_port: u32,
     pub boot_timeout_secs: u64,
     pub init_mode: InitMode,
+    /// Off: every machine boots cold. For measurements, and for hosts where restores misbehave.
+    pub templates: bool,
 }
 
 impl Default for VmConfig {
@@ -139,6 +141,7 @@ impl Default for VmConfig {
             // Software emulation on a busy host needs tens of seconds for what KVM does in one.
             boot_timeout_secs: 110,
             init_mode: InitMode::Fast,
+            templates: true,
         }
     }
 }
