@@ -138,7 +138,10 @@ impl Client {
     }
 
     pub fn cancel(&self, pending: &Pending) {
-        self.notify("notifications/cancelled", json!({"requestId": pending.id, "reason": "the test says so"}));
+        self.notify(
+            "notifications/cancelled",
+            json!({"requestId": pending.id, "reason": "the test says so"}),
+        );
     }
 
     /// A workspace of the host's default size.
@@ -212,7 +215,8 @@ fn read_replies(stdout: BufReader<std::process::ChildStdout>, inbox: &Mutex<Inbo
 impl Pending {
     pub fn wait(self) -> RpcReply {
         let what = self.what.clone();
-        self.wait_for(LONG).unwrap_or_else(|| panic!("{what}: no answer within {LONG:?}, or the server is gone"))
+        self.wait_for(LONG)
+            .unwrap_or_else(|| panic!("{what}: no answer within {LONG:?}, or the server is gone"))
     }
 
     /// `None` if no answer comes in time.
@@ -262,7 +266,11 @@ impl ToolResult {
     #[track_caller]
     pub fn mentions(&self, parts: &[&str]) -> &Self {
         for part in parts {
-            assert!(self.text.to_lowercase().contains(&part.to_lowercase()), "{part:?} is not in {:?}", self.text);
+            assert!(
+                self.text.to_lowercase().contains(&part.to_lowercase()),
+                "{part:?} is not in {:?}",
+                self.text
+            );
         }
         self
     }

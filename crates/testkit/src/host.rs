@@ -117,7 +117,13 @@ impl TestHost {
             Some(at) => arguments.split_at(at),
             None => (arguments, &[][..]),
         };
-        self.command().args(own).arg("--config").arg(self.config_path()).args(guest).output().expect("agentiso runs")
+        self.command()
+            .args(own)
+            .arg("--config")
+            .arg(self.config_path())
+            .args(guest)
+            .output()
+            .expect("agentiso runs")
     }
 
     /// Like [`Self::cli`], and it must succeed.
@@ -156,7 +162,8 @@ impl TestHost {
         processes_mentioning(self.dir())
             .into_iter()
             .filter(|pid| {
-                std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with("qemu"))
+                std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .is_ok_and(|comm| comm.starts_with("qemu"))
             })
             .collect()
     }

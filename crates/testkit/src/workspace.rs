@@ -21,7 +21,8 @@ pub struct Output {
 
 impl<'a> TestWorkspace<'a> {
     pub(crate) fn new(client: &'a Client, created: Value) -> Self {
-        let text = |key: &str| created[key].as_str().unwrap_or_else(|| panic!("no {key} in {created}")).to_owned();
+        let text =
+            |key: &str| created[key].as_str().unwrap_or_else(|| panic!("no {key} in {created}")).to_owned();
         Self { client, id: text("workspace_id"), name: text("name"), created: created.clone() }
     }
 
@@ -45,7 +46,8 @@ impl<'a> TestWorkspace<'a> {
 
     pub fn exec_with(&self, arguments: Value) -> Output {
         let answer = self.tool("exec", arguments).json();
-        let text = |key: &str| answer[key].as_str().unwrap_or_else(|| panic!("no {key} in {answer}")).to_owned();
+        let text =
+            |key: &str| answer[key].as_str().unwrap_or_else(|| panic!("no {key} in {answer}")).to_owned();
         Output {
             exit_code: answer["exit_code"].as_i64().unwrap_or_else(|| panic!("no exit_code in {answer}")),
             stdout: text("stdout"),

@@ -1,0 +1,139 @@
+//! Reading, writing, editing and listing files in a guest.
+
+use agentiso_testkit::host_or_skip;
+use serde_json::json;
+
+#[test]
+fn a_file_is_written_with_its_parents_and_read_back_as_it_is() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    let text = "zwölf\nBoxkämpfer\r\n\ttab \"quotes\" \\ $HOME `x`\n";
+    ws.tool("file_write", json!({"path": "/workspace/a/b/c.txt", "content": text}))
+        .mentions(&["/workspace/a/b/c.txt"]);
+    assert_eq!(ws.read("/workspace/a/b/c.txt"), text);
+    assert_eq!(ws.sh("stat -c %a /workspace/a/b/c.txt"), "644");
+    for (mode, expected) in [("755", "755"), ("0600", "600"), ("0o640", "640")] {
+        ws.tool("file_write", json!({"path": "/workspace/m", "content": "", "mode": mode}));
+        assert_eq!(ws.sh("stat -c %a /workspace/m"), expected);
+    }
+    ws.write("/workspace/a/b/c.txt", "new");
+    assert_eq!(ws.read("/workspace/a/b/c.txt"), "new");
+    assert_eq!(ws.sh("ls -A /workspace/a/b"), "c.txt", "no temporary file is left");
+    ws.write("/workspace/with space/ä'\"\n;$(x)", "odd");
+    assert_eq!(ws.read("/workspace/with space/ä'\"\n;$(x)"), "odd");
+}
+
+#[test]
+fn slices_follow_bytes_and_never_cut_a_character() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.write("/f", "0123456789");
+    let slice =
+        |offset, limit| ws.tool("file_read", json!({"path": "/f", "offset": offset, "limit": limit})).text;
+    assert_eq!(slice(2, 3), "234");
+    assert_eq!(slice(8, 100), "89");
+    assert_eq!(slice(50, 5), "");
+    ws.write("/f", "aäöü");
+    assert_eq!(slice(1, 3), "ä");
+    assert_eq!(slice(2, 3), "ö");
+}
+
+#[test]
+fn thirty_two_mebibytes_go_both_ways() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
+    let text = line.repeat((32 << 20) / line.len());
+    ws.write("/workspace/big", &text);
+    assert_eq!(ws.sh("stat -c %s /workspace/big"), (32 << 20).to_string());
+    assert!(ws.read("/workspace/big") == text, "the file came back different");
+    ws.sh("echo more >> /workspace/big");
+    ws.tool_error("file_read", json!({"path": "/workspace/big"})).mentions(&["limit"]);
+    let tail = ws.tool("file_read", json!({"path": "/workspace/big", "offset": 32 << 20}));
+    assert_eq!(tail.text, "more\n");
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.sh("printf '\\377\\376\\000' > /binary; mkfifo /fifo; ln -s /loop /loop");
+    let read = |path: &str| ws.tool_error("file_read", json!({ "path": path }));
+    read("/binary").mentions(&["binary", "file_transfer"]);
+    read("/missing").mentions(&["/missing"]);
+    read("/etc").mentions(&["directory", "file_list"]);
+    read("/fifo").mentions(&["/fifo"]);
+    read("/dev/zero").mentions(&["/dev/zero"]);
+    read("/loop").mentions(&["/loop"]);
+    read("relative").mentions(&["absolute"]);
+    read("/a\u{0}b").mentions(&["NUL"]);
+    read(&format!("/{}", "x".repeat(5000))).mentions(&["4095"]);
+    assert_eq!(ws.read("/workspace/../etc/hostname").trim(), ws.name, "dots are resolved inside the guest");
+}
+
+#[test]
+fn what_cannot_be_written_says_why_and_changes_nothing() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.write("/workspace/keep", "kept");
+    let write = |path: &str, mode: &str| {
+        ws.tool_error("file_write", json!({"path": path, "content": "x", "mode": mode}))
+    };
+    write("relative", "0644").mentions(&["absolute"]);
+    write("/workspace/keep", "999").mentions(&["mode"]);
+    write("/workspace/keep", "77777777").mentions(&["mode"]);
+    write("/workspace/keep/below", "0644").mentions(&["/workspace/keep"]);
+    write("/workspace", "0644").mentions(&["directory"]);
+    write("/proc/none", "0644").mentions(&["/proc/none"]);
+    ws.tool_error("file_write", json!({"path": "/workspace/keep"})).mentions(&["content"]);
+    assert_eq!(ws.read("/workspace/keep"), "kept");
+    ws.sh("dd if=/dev/zero of=/fill bs=1M 2>/dev/null; sync; true");
+    let big = "y".repeat(4 << 20);
+    ws.tool_error("file_write", json!({"path": "/workspace/keep", "content": big})).mentions(&["space"]);
+    assert_eq!(ws.read("/workspace/keep"), "kept");
+    assert_eq!(ws.sh("rm /fill; ls -A /workspace"), "keep");
+}
+
+#[test]
+fn an_edit_replaces_the_first_occurrence_only() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.tool("file_write", json!({"path": "/e.sh", "content": "one two one\n", "mode": "0750"}));
+    let edit = |old: &str, new: &str| json!({"path": "/e.sh", "old_string": old, "new_string": new});
+    assert!(!ws.tool("file_edit", edit("one", "1$&")).text.is_empty());
+    assert_eq!(ws.read("/e.sh"), "1$& two one\n");
+    assert_eq!(ws.sh("stat -c %a /e.sh"), "750", "the mode stays");
+    ws.tool("file_edit", edit(" two", ""));
+    assert_eq!(ws.read("/e.sh"), "1$& one\n");
+    ws.tool_error("file_edit", edit("absent", "x")).mentions(&["/e.sh"]);
+    ws.tool_error("file_edit", edit("", "x")).mentions(&["old_string"]);
+    ws.tool_error("file_edit", json!({"path": "/none", "old_string": "a", "new_string": "b"}))
+        .mentions(&["/none"]);
+    assert_eq!(ws.read("/e.sh"), "1$& one\n");
+}
+
+#[test]
+fn a_listing_is_sorted_complete_and_typed() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.sh("mkdir -p /l/dir; printf 12345 > /l/file; chmod 640 /l/file; ln -s file /l/link; touch /l/.hidden");
+    let list = ws.tool("file_list", json!({"path": "/l"})).json();
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+    assert_eq!(names, [".hidden", "dir", "file", "link"]);
+    let kinds: Vec<_> = list.as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["file", "dir", "file", "symlink"]);
+    assert_eq!(list[2]["size"], 5);
+    assert_eq!(list[2]["permissions"], "rw-r-----");
+    assert!(list[2]["modified"].as_u64().unwrap() > 1_700_000_000);
+    assert_eq!(ws.sh("mkdir /empty"), "");
+    assert_eq!(ws.tool("file_list", json!({"path": "/empty"})).text, "[]");
+    ws.tool_error("file_list", json!({"path": "/l/file"})).mentions(&["/l/file", "directory"]);
+    ws.tool_error("file_list", json!({"path": "/none"})).mentions(&["/none"]);
+}

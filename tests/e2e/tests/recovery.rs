@@ -1,0 +1,168 @@
+//! What survives a kill -9, and what is cleaned up after one.
+
+use std::time::Duration;
+
+use agentiso_testkit::{Process, TestHost, eventually, host_or_skip};
+use serde_json::json;
+
+fn adopt_all(host: &TestHost) -> agentiso_testkit::Client {
+    let client = host.client();
+    client.tool("workspace_adopt", json!({}));
+    client
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let ws = first.workspace_with(json!({"name": "survivor"}));
+    ws.sh("(while :; do date +%s%N > /root/tick; sleep 0.1; done) >/dev/null 2>&1 & echo $! > /root/pid");
+    let machines = host.machines();
+    let (id, ip) = (ws.id.clone(), ws.created["ip"].clone());
+    host.kill_daemon();
+    assert_eq!(host.machines(), machines, "the machine runs on");
+
+    let next = adopt_all(&host);
+    let info = next.tool("workspace_info", json!({"workspace_id": "survivor"})).json();
+    assert_eq!((&info["workspace_id"], &info["state"], &info["ip"]), (&json!(id), &json!("running"), &ip));
+    let out = next
+        .tool("exec", json!({"workspace_id": id, "command": "kill -0 $(cat /root/pid) && echo lives"}))
+        .json();
+    assert_eq!(out["stdout"], "lives\n");
+    assert_eq!(host.machines(), machines, "and it is the same machine");
+    next.tool("workspace_destroy", json!({"workspace_id": id}));
+    host.assert_no_workspaces_left();
+}
+
+#[test]
+fn a_stopped_daemon_stops_its_machines_and_keeps_their_disks() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let ws = first.workspace_with(json!({"name": "kept"}));
+    ws.sh("echo here > /root/note");
+    host.stop_daemon();
+    assert_eq!(host.machines(), Vec::<i32>::new());
+    let next = adopt_all(&host);
+    assert_eq!(next.tool("workspace_info", json!({"workspace_id": "kept"})).json()["state"], "stopped");
+    next.tool("workspace_start", json!({"workspace_id": "kept"}));
+    let out = next.tool("exec", json!({"workspace_id": "kept", "command": "cat /root/note"})).json();
+    assert_eq!(out["stdout"], "here\n");
+}
+
+#[test]
+fn a_killed_machine_is_noticed_and_can_be_started_again() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.sh("echo here > /root/note; sync");
+    let running = client.start_tool("exec", ws.with_id(json!({"command": "touch /begun; sleep 1000"})));
+    eventually("the command runs", Duration::from_secs(60), || ws.exec("test -e /begun").exit_code == 0);
+    Process::open(host.machines()[0]).expect("the machine runs").kill();
+    let failed = running.wait_for(Duration::from_secs(20)).expect("the call ends at once");
+    assert!(format!("{failed:?}").contains("isError"), "{failed:?}");
+    eventually("the state turns", Duration::from_secs(10), || ws.state() == "stopped");
+    ws.tool_error("exec", json!({"command": "true"})).mentions(&["not running"]);
+    assert!(ws.tool("workspace_logs", json!({})).text.len() > 2, "the logs stay");
+    ws.start();
+    assert_eq!(ws.sh("cat /root/note"), "here");
+}
+
+#[test]
+fn a_machine_that_dies_while_no_daemon_runs_is_shown_as_stopped() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let ws = first.workspace_with(json!({"name": "dead"}));
+    let id = ws.id.clone();
+    let machine = Process::open(host.machines()[0]).expect("the machine runs");
+    host.kill_daemon();
+    machine.kill();
+    let next = adopt_all(&host);
+    eventually("the state turns", Duration::from_secs(20), || {
+        next.tool("workspace_info", json!({"workspace_id": id})).json()["state"] == "stopped"
+    });
+}
+
+#[test]
+fn leftovers_of_a_lost_state_file_are_removed() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let _ws = first.workspace();
+    host.kill_daemon();
+    drop(first);
+    assert_eq!(host.machines().len(), 1);
+    std::fs::remove_file(host.state_file()).unwrap();
+    let next = host.client();
+    assert_eq!(next.tool("workspace_list", json!({})).text, "[]");
+    eventually("the machine is removed", Duration::from_secs(30), || host.machines().is_empty());
+    eventually("its files are removed", Duration::from_secs(30), || host.workspace_dirs() == 0);
+}
+
+#[test]
+fn an_unreadable_state_file_is_kept_aside() {
+    let host = host_or_skip!();
+    std::fs::create_dir_all(host.data()).unwrap();
+    std::fs::write(host.state_file(), "{ not json").unwrap();
+    let client = host.client();
+    assert_eq!(client.tool("workspace_list", json!({})).text, "[]");
+    let kept = std::fs::read_dir(host.data()).unwrap().flatten().any(|entry| {
+        entry.path() != host.state_file()
+            && std::fs::read_to_string(entry.path()).is_ok_and(|t| t == "{ not json")
+    });
+    assert!(kept, "the unreadable file is gone");
+}
+
+#[test]
+fn the_state_file_has_the_documented_shape() {
+    use std::os::unix::fs::PermissionsExt;
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    let state = host.state();
+    assert!(state["schema_version"].as_u64().unwrap() >= 1);
+    assert_eq!(state["workspaces"].as_object().unwrap().keys().collect::<Vec<_>>(), [&ws.id]);
+    assert_eq!(state["sessions"][0]["workspace_ids"], json!([ws.id]));
+    let mode = std::fs::metadata(host.state_file()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let tmp: Vec<_> = std::fs::read_dir(host.data())
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name().into_string().unwrap())
+        .filter(|n| n.contains("tmp"))
+        .collect();
+    assert!(tmp.is_empty(), "{tmp:?}");
+}
+
+#[test]
+fn a_second_daemon_says_who_is_there_already() {
+    let host = host_or_skip!();
+    let _client = host.client();
+    let output = host.cli(&["daemon"]);
+    assert!(!output.status.success());
+    let pid = host.daemon().unwrap().pid.to_string();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains(&pid), "{stderr}");
+}
+
+#[test]
+fn a_cancelled_create_leaves_nothing_behind() {
+    let host = host_or_skip!();
+    let client = host.client();
+    client.workspace().destroy();
+    for wait_ms in [0, 20, 60, 150, 300, 600] {
+        let pending = client.start_tool("workspace_create", json!({"name": "never"}));
+        let answered = pending.wait_for(Duration::from_millis(wait_ms));
+        client.cancel(&pending);
+        if answered.is_some() {
+            client.tool("workspace_destroy", json!({"workspace_id": "never"}));
+        }
+        // A cancel may come too late for the engine; then the workspace is there, whole.
+        eventually("the create ends one way or the other", Duration::from_secs(60), || {
+            let list = client.tool("workspace_list", json!({})).json();
+            if list[0]["state"] == "running" {
+                client.tool("workspace_destroy", json!({"workspace_id": "never"}));
+            }
+            list.as_array().unwrap().is_empty() && host.machines().is_empty()
+        });
+    }
+    host.assert_no_workspaces_left();
+}
