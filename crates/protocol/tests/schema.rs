@@ -9,9 +9,7 @@ use std::path::PathBuf;
 use prost::Message as _;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
-use agentiso_protocol::schema::v1::{
-    Captured, ExecEvent, ExecExited, ExecRequest, HelloRequest, exec_event,
-};
+use agentiso_protocol::schema::v1::{Captured, ExecEvent, ExecExited, ExecRequest, HelloRequest, exec_event};
 
 const CURRENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest.binpb"));
 

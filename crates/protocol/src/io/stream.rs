@@ -56,7 +56,12 @@ enum Step {
     End,
 }
 
-fn on_event<S>(core: &mut Core<S>, side: &Side<S>, event: Event<'_>, target: &mut ReadBuf<'_>) -> io::Result<Step> {
+fn on_event<S>(
+    core: &mut Core<S>,
+    side: &Side<S>,
+    event: Event<'_>,
+    target: &mut ReadBuf<'_>,
+) -> io::Result<Step> {
     match (event, side) {
         (Event::Data(bytes), Side::Host { .. } | Side::Guest { .. }) => {
             target.put_slice(bytes);
@@ -76,7 +81,9 @@ fn on_event<S>(core: &mut Core<S>, side: &Side<S>, event: Event<'_>, target: &mu
         (Event::SyncAck(named), Side::Host { nonce }) if named == *nonce => Ok(Step::Nothing),
         // A guest that lost the thread waits for the next opening.
         (Event::Lost(_) | Event::SyncAck(_), Side::Guest { .. }) => Ok(Step::End),
-        (Event::Lost(violation), Side::Host { .. }) => Err(io::Error::new(io::ErrorKind::InvalidData, violation)),
+        (Event::Lost(violation), Side::Host { .. }) => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, violation))
+        }
         (Event::Sync(_) | Event::SyncAck(_), Side::Host { .. }) => {
             Err(io::Error::new(io::ErrorKind::InvalidData, "the peer answered another connection"))
         }
@@ -84,7 +91,11 @@ fn on_event<S>(core: &mut Core<S>, side: &Side<S>, event: Event<'_>, target: &mu
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, target: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        target: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let Some(core) = &mut this.core else { return Poll::Ready(Ok(())) };
         if this.ended || target.remaining() == 0 {

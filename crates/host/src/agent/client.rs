@@ -1,0 +1,233 @@
+//! The connection: opened with patience, greeted, shared by clones.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_protocol::io::{OpenError, open};
+use agentiso_protocol::link::Nonce;
+use agentiso_protocol::schema::v1;
+use agentiso_protocol::schema::v1::guest_client::GuestClient;
+use agentiso_protocol::{limits, version};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::Status;
+
+use super::channel::{self, Channel, Connection};
+use super::error::AgentError;
+use super::machine::{InitMode, Stage};
+
+/// Pause between two attempts to connect. QEMU creates the socket before it runs the machine, so this only bridges
+/// the moment in which the process starts.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// An agent that has answered the opening is up; a greeting that takes longer than this is repeated on a fresh link.
+const HELLO_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Calls that do a bounded amount of work, with room for an emulated guest on a busy host.
+pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Features, and bytes of each text, that are kept of an agent's greeting.
+const MAX_FEATURES: usize = 64;
+const MAX_TEXT_BYTES: usize = 128;
+
+/// What the agent said about itself when the connection began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Protocol generation spoken on this connection.
+    pub protocol: u32,
+    /// Version of the agent.
+    pub agent_version: String,
+    /// What the agent can do beyond the first version.
+    pub features: Vec<String>,
+    /// The kernel's boot id: the same after a restore, another after a boot.
+    pub boot_id: String,
+    /// Whether the disk is attached.
+    pub stage: Stage,
+    /// What runs as process 1.
+    pub init_mode: InitMode,
+    /// Differs between two runs of the agent on one boot.
+    pub agent_start_ns: u64,
+}
+
+/// A connection to one guest agent.
+#[derive(Clone)]
+pub struct AgentClient {
+    shared: Arc<Shared>,
+    stub: GuestClient<Channel>,
+}
+
+struct Shared {
+    connection: Connection,
+    hello: Hello,
+}
+
+impl fmt::Debug for AgentClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentClient").field("hello", &self.shared.hello).finish_non_exhaustive()
+    }
+}
+
+impl AgentClient {
+    /// Connects to the agent behind a unix socket. Tries again until the deadline while the socket does not exist,
+    /// the guest still boots or its agent restarts.
+    pub async fn connect(path: impl AsRef<Path>, deadline: Instant) -> Result<Self, AgentError> {
+        let path = path.as_ref();
+        let mut reason = "the socket was not tried".to_owned();
+        loop {
+            let attempt = async {
+                let stream = UnixStream::connect(path).await.map_err(|source| at_connect(path, source))?;
+                Self::over(stream, deadline).await.map_err(|error| at_handshake(path, error))
+            };
+            match timeout_at(deadline, attempt).await {
+                Ok(Ok(client)) => return Ok(client),
+                Ok(Err(Attempt::Final(error))) => return Err(error),
+                Ok(Err(Attempt::Again(why))) => reason = why,
+                Err(_elapsed) => return Err(AgentError::NotReady { path: path.to_owned(), reason }),
+            }
+            if timeout_at(deadline, sleep(RETRY_AFTER)).await.is_err() {
+                return Err(AgentError::NotReady { path: path.to_owned(), reason });
+            }
+        }
+    }
+
+    /// Connects over a stream that is already open. One attempt.
+    pub async fn over(stream: UnixStream, deadline: Instant) -> Result<Self, HandshakeError> {
+        let mut nonce = Nonce::default();
+        getrandom::fill(&mut nonce).map_err(|error| HandshakeError::Nonce(io::Error::other(error)))?;
+        let link = open(stream, nonce, deadline).await?;
+        let (channel, connection) = channel::start(link).await.map_err(HandshakeError::Http2)?;
+        let origin = http::Uri::from_static("http://guest");
+        let mut stub = GuestClient::with_origin(channel, origin)
+            .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MAX_MESSAGE_BYTES);
+        let request = v1::HelloRequest {
+            host_version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: version::CURRENT,
+        };
+        let answer = timeout(HELLO_DEADLINE, stub.hello(request))
+            .await
+            .map_err(|_elapsed| {
+                HandshakeError::Hello(AgentError::TimedOut { call: "hello", after: HELLO_DEADLINE })
+            })?
+            .map_err(|status| HandshakeError::Hello(AgentError::from_status("hello", &status)))?;
+        let hello = read_hello(answer.into_inner()).map_err(HandshakeError::Hello)?;
+        Ok(Self { shared: Arc::new(Shared { connection, hello }), stub })
+    }
+
+    /// What the agent said about itself when this connection began.
+    pub fn hello(&self) -> &Hello {
+        &self.shared.hello
+    }
+
+    /// Resolves when the connection has ended, for whatever reason.
+    pub async fn closed(&self) {
+        self.shared.connection.closed().await;
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.shared.connection.is_closed()
+    }
+
+    /// The generated client; cheap to clone, one clone per call.
+    pub(super) fn stub(&self) -> GuestClient<Channel> {
+        self.stub.clone()
+    }
+
+    /// Turns a failed call into an error, and says so when it failed because the connection is gone.
+    pub(super) fn failure(&self, call: &'static str, status: &Status) -> AgentError {
+        match AgentError::from_status(call, status) {
+            AgentError::Violation { .. } if self.is_closed() => AgentError::Disconnected { call },
+            error => error,
+        }
+    }
+
+    /// Waits for an answer, but not for ever.
+    pub(super) async fn answer<T>(
+        &self,
+        call: &'static str,
+        after: Duration,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, AgentError> {
+        match timeout(after, answer).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.failure(call, &status)),
+            Err(_elapsed) => Err(AgentError::TimedOut { call, after }),
+        }
+    }
+}
+
+/// Why a handshake on an open stream failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The kernel gave no random numbers.
+    #[error("no random numbers for the link")]
+    Nonce(#[source] io::Error),
+    /// The guest did not open the link.
+    #[error(transparent)]
+    Link(#[from] OpenError),
+    /// HTTP/2 did not begin.
+    #[error("HTTP/2 could not be started")]
+    Http2(#[source] hyper::Error),
+    /// The agent was not greeted.
+    #[error(transparent)]
+    Hello(AgentError),
+}
+
+enum Attempt {
+    Final(AgentError),
+    Again(String),
+}
+
+fn at_connect(path: &Path, source: io::Error) -> Attempt {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only these kinds pass by themselves")]
+    match source.kind() {
+        io::ErrorKind::NotFound => Attempt::Again("its socket does not exist".into()),
+        io::ErrorKind::ConnectionRefused => Attempt::Again("nobody listens on its socket".into()),
+        io::ErrorKind::WouldBlock => Attempt::Again("its socket is busy".into()),
+        _ => Attempt::Final(AgentError::Socket { path: PathBuf::from(path), source }),
+    }
+}
+
+fn at_handshake(path: &Path, error: HandshakeError) -> Attempt {
+    match error {
+        HandshakeError::Hello(
+            error @ (AgentError::ProtocolMismatch { .. }
+            | AgentError::Guest { .. }
+            | AgentError::Unsupported { .. }
+            | AgentError::Violation { .. }),
+        ) => Attempt::Final(error),
+        HandshakeError::Nonce(source) => Attempt::Final(AgentError::Socket { path: path.to_owned(), source }),
+        HandshakeError::Link(_) | HandshakeError::Http2(_) | HandshakeError::Hello(_) => {
+            Attempt::Again(error.to_string())
+        }
+    }
+}
+
+fn read_hello(answer: v1::HelloResponse) -> Result<Hello, AgentError> {
+    if version::settle(answer.protocol) != Some(answer.protocol) {
+        return Err(AgentError::ProtocolMismatch {
+            guest: answer.protocol,
+            oldest: version::OLDEST,
+            newest: version::CURRENT,
+        });
+    }
+    let (stage, init_mode) = (answer.stage(), answer.init_mode());
+    Ok(Hello {
+        protocol: answer.protocol,
+        agent_version: short(answer.agent_version),
+        features: answer.features.into_iter().take(MAX_FEATURES).map(short).collect(),
+        boot_id: short(answer.boot_id),
+        stage: Stage::from_wire(stage)?,
+        init_mode: InitMode::from_wire(init_mode)?,
+        agent_start_ns: answer.agent_start_ns,
+    })
+}
+
+fn short(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+    text
+}

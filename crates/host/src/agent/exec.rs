@@ -1,0 +1,242 @@
+//! Commands in the guest.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::client::AgentClient;
+use super::error::AgentError;
+use super::machine::too_large;
+
+/// What the guest may take beyond the command's own time limit: killing, draining and sending up to 4 MiB from an
+/// emulated machine on a busy host.
+const EXEC_MARGIN: Duration = Duration::from_secs(30);
+
+/// Events waiting for a reader; HTTP/2 holds the guest back beyond that.
+const QUEUED_EVENTS: usize = 4;
+
+/// A command to be run by `/bin/sh -c`, as root, without input, in its own session.
+#[derive(Clone, Debug)]
+pub struct ExecSpec {
+    /// The command line.
+    pub shell: Vec<u8>,
+    /// Working directory; `/root` when absent.
+    pub workdir: Option<Vec<u8>>,
+    /// Variables beyond the guest's defaults; they win over these.
+    pub env: BTreeMap<String, String>,
+    /// The process group is killed when this has passed.
+    pub timeout: Duration,
+    /// First bytes kept of each output stream.
+    pub head_bytes: u64,
+    /// Last bytes kept of each output stream, beyond the first.
+    pub tail_bytes: u64,
+    /// Whether output is also delivered as it comes.
+    pub stream: bool,
+}
+
+impl ExecSpec {
+    /// A command with a time limit and 256 KiB of each stream kept.
+    pub fn new(shell: impl Into<Vec<u8>>, timeout: Duration) -> Self {
+        Self {
+            shell: shell.into(),
+            workdir: None,
+            env: BTreeMap::new(),
+            timeout,
+            head_bytes: 256 * 1024,
+            tail_bytes: 0,
+            stream: false,
+        }
+    }
+}
+
+/// Which output a piece belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// What happens to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecEvent {
+    /// It runs. Only with [`ExecSpec::stream`].
+    Started {
+        /// Process id in the guest.
+        pid: u32,
+    },
+    /// It printed something. Only with [`ExecSpec::stream`].
+    Output {
+        /// Where.
+        stream: OutputStream,
+        /// What.
+        data: Bytes,
+    },
+    /// It ended; nothing follows.
+    Exited(ExecOutcome),
+}
+
+/// What was kept of one output stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// The first bytes.
+    pub head: Bytes,
+    /// The last bytes of what follows the head.
+    pub tail: Bytes,
+    /// All that was printed, kept or not.
+    pub total_bytes: u64,
+}
+
+impl Captured {
+    /// Bytes between head and tail that were not kept.
+    pub fn omitted_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub((self.head.len() + self.tail.len()) as u64)
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecOutcome {
+    /// Set when the shell ended by itself.
+    pub exit_code: Option<i32>,
+    /// Set when a signal ended it.
+    pub signal: Option<i32>,
+    /// Whether its time was up and the process group was killed.
+    pub timed_out: bool,
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+    /// How long it ran, by the guest's clock.
+    pub duration: Duration,
+}
+
+/// A command that was sent to the guest. Dropping it kills the command's process group.
+#[derive(Debug)]
+pub struct ExecStream {
+    events: mpsc::Receiver<Result<ExecEvent, AgentError>>,
+    _call: AbortOnDropHandle<()>,
+}
+
+impl ExecStream {
+    /// The next event; `None` after the last, which is [`ExecEvent::Exited`] or an error.
+    pub async fn next(&mut self) -> Option<Result<ExecEvent, AgentError>> {
+        self.events.recv().await
+    }
+
+    /// Waits for the end of the command and skips all other events.
+    pub async fn outcome(mut self) -> Result<ExecOutcome, AgentError> {
+        while let Some(event) = self.next().await {
+            if let ExecEvent::Exited(outcome) = event? {
+                return Ok(outcome);
+            }
+        }
+        Err(AgentError::Disconnected { call: "exec" })
+    }
+}
+
+impl AgentClient {
+    /// Starts a command. It runs whether or not the events are read, as long as the stream is kept; with
+    /// [`ExecSpec::stream`] a reader that stops reading stops the command at its next output.
+    pub async fn exec(&self, spec: ExecSpec) -> Result<ExecStream, AgentError> {
+        let request = to_wire(spec)?;
+        let deadline = Duration::from_millis(request.timeout_ms) + EXEC_MARGIN;
+        let (sender, events) = mpsc::channel(QUEUED_EVENTS);
+        let client = self.clone();
+        let call = tokio::spawn(async move {
+            let last = match timeout(deadline, client.forward(request, &sender)).await {
+                Ok(result) => result,
+                Err(_elapsed) => Err(AgentError::TimedOut { call: "exec", after: deadline }),
+            };
+            // Without a receiver nobody wants to know.
+            drop(sender.send(last.map(ExecEvent::Exited)).await);
+        });
+        Ok(ExecStream { events, _call: AbortOnDropHandle::new(call) })
+    }
+
+    async fn forward(
+        &self,
+        request: v1::ExecRequest,
+        sender: &mpsc::Sender<Result<ExecEvent, AgentError>>,
+    ) -> Result<ExecOutcome, AgentError> {
+        let wanted = (request.head_bytes, request.tail_bytes);
+        let mut stub = self.stub();
+        let answer = stub.exec(request).await.map_err(|status| self.failure("exec", &status))?;
+        let mut events = answer.into_inner();
+        while let Some(event) = events.message().await.map_err(|status| self.failure("exec", &status))? {
+            match from_wire(event, wanted)? {
+                ExecEvent::Exited(outcome) => return Ok(outcome),
+                event @ (ExecEvent::Started { .. } | ExecEvent::Output { .. }) => {
+                    if sender.send(Ok(event)).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(AgentError::violation("exec", "the stream ended before the command did"))
+    }
+}
+
+fn to_wire(spec: ExecSpec) -> Result<v1::ExecRequest, AgentError> {
+    too_large("the command", spec.shell.len(), limits::MAX_COMMAND_BYTES)?;
+    let workdir = spec.workdir.unwrap_or_default();
+    too_large("the working directory", workdir.len(), limits::MAX_PATH_BYTES)?;
+    let environment = spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    too_large("the environment", environment, limits::MAX_ENV_BYTES)?;
+    let head_bytes = spec.head_bytes.min(limits::MAX_CAPTURE_BYTES);
+    let timeout_ms = u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX);
+    Ok(v1::ExecRequest {
+        shell: spec.shell.into(),
+        workdir: workdir.into(),
+        env: spec.env.into_iter().collect(),
+        timeout_ms: timeout_ms.clamp(1, limits::MAX_EXEC_TIMEOUT_MS),
+        head_bytes,
+        tail_bytes: spec.tail_bytes.min(limits::MAX_CAPTURE_BYTES - head_bytes),
+        stream: spec.stream,
+    })
+}
+
+fn from_wire(event: v1::ExecEvent, wanted: (u64, u64)) -> Result<ExecEvent, AgentError> {
+    use v1::exec_event::Event;
+    match event.event {
+        Some(Event::Started(started)) => Ok(ExecEvent::Started { pid: started.pid }),
+        Some(Event::Output(output)) => {
+            let stream = match output.stream() {
+                v1::OutputStream::Stdout => OutputStream::Stdout,
+                v1::OutputStream::Stderr => OutputStream::Stderr,
+                v1::OutputStream::Unspecified => {
+                    return Err(AgentError::violation("exec", "output of no stream"));
+                }
+            };
+            if output.data.len() > limits::MAX_CHUNK_BYTES {
+                return Err(AgentError::violation("exec", "an oversized piece of output"));
+            }
+            Ok(ExecEvent::Output { stream, data: output.data })
+        }
+        Some(Event::Exited(exited)) => Ok(ExecEvent::Exited(ExecOutcome {
+            exit_code: exited.exit_code,
+            signal: exited.signal,
+            timed_out: exited.timed_out,
+            stdout: captured(exited.stdout, wanted)?,
+            stderr: captured(exited.stderr, wanted)?,
+            duration: Duration::from_micros(exited.duration_us),
+        })),
+        None => Err(AgentError::violation("exec", "an event of an unknown kind")),
+    }
+}
+
+fn captured(output: Option<v1::Captured>, (head, tail): (u64, u64)) -> Result<Captured, AgentError> {
+    let output = output.unwrap_or_default();
+    let (kept_head, kept_tail) = (output.head.len() as u64, output.tail.len() as u64);
+    if kept_head > head || kept_tail > tail || kept_head + kept_tail > output.total_bytes {
+        return Err(AgentError::violation("exec", "output whose sizes contradict each other"));
+    }
+    Ok(Captured { head: output.head, tail: output.tail, total_bytes: output.total_bytes })
+}

@@ -1,0 +1,226 @@
+//! Files of the guest: reading, editing, listing. Writing is in `upload`.
+
+use std::time::Duration;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+use bytes::{Bytes, BytesMut};
+use tokio::time::timeout;
+use tonic::Streaming;
+
+use super::client::{AgentClient, CALL_DEADLINE};
+use super::error::AgentError;
+use super::machine::too_large;
+
+/// How long a transfer may stand still. The whole of it has no limit because its size has none.
+pub(super) const STALL_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Longest file name that Linux has.
+const MAX_NAME_BYTES: usize = 255;
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A device, pipe or socket.
+    Other,
+}
+
+/// What the file system says about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its size in bytes, as stated by the guest.
+    pub size: u64,
+    /// Permission bits, at most 07777.
+    pub mode: u32,
+    /// Seconds since 1970 of the last change.
+    pub modified_s: i64,
+    /// Nanoseconds beyond the seconds, below a billion.
+    pub modified_ns: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name as bytes: Linux does not promise UTF-8. Never empty, no slash.
+    pub name: Vec<u8>,
+    /// Of the entry itself, not of what a link points to.
+    pub info: FileInfo,
+}
+
+/// A directory, sorted by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirListing {
+    /// At most [`limits::MAX_DIR_ENTRIES`].
+    pub entries: Vec<DirEntry>,
+    /// Whether there are more.
+    pub truncated: bool,
+}
+
+/// A file that is being read. Dropping it ends the transfer.
+#[derive(Debug)]
+pub struct FileReader {
+    client: AgentClient,
+    chunks: Streaming<v1::ReadFileChunk>,
+    info: FileInfo,
+    first: Bytes,
+    /// Bytes that the guest may still send.
+    left: u64,
+}
+
+impl FileReader {
+    /// The file when it was opened.
+    pub fn info(&self) -> FileInfo {
+        self.info
+    }
+
+    /// The next piece, never empty; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, AgentError> {
+        let mut data = std::mem::take(&mut self.first);
+        while data.is_empty() {
+            match next_message(&self.client, "read_file", &mut self.chunks).await? {
+                Some(chunk) => data = chunk.data,
+                None => return Ok(None),
+            }
+        }
+        self.left = self
+            .left
+            .checked_sub(data.len() as u64)
+            .ok_or_else(|| AgentError::violation("read_file", "more data than was asked for"))?;
+        Ok(Some(data))
+    }
+
+    /// Everything that is left, if it is at most `max_bytes`.
+    pub async fn collect(mut self, max_bytes: usize) -> Result<Bytes, AgentError> {
+        let mut all = BytesMut::new();
+        while let Some(piece) = self.next().await? {
+            too_large("the file", all.len() + piece.len(), max_bytes)?;
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.freeze())
+    }
+}
+
+impl AgentClient {
+    /// Opens a file for reading from `offset`, at most `limit` bytes.
+    pub async fn read_file(
+        &self,
+        path: impl AsRef<[u8]>,
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<FileReader, AgentError> {
+        let path = guest_path(path)?;
+        let mut stub = self.stub();
+        let request = v1::ReadFileRequest { path, offset, limit };
+        let mut chunks = self.answer("read_file", CALL_DEADLINE, stub.read_file(request)).await?;
+        let head = next_message(self, "read_file", &mut chunks).await?.unwrap_or_default();
+        let info = info(head.info, "read_file")?;
+        let left = limit.unwrap_or(u64::MAX);
+        Ok(FileReader { client: self.clone(), chunks, info, first: head.data, left })
+    }
+
+    /// Replaces the first occurrence of `old`, or every one. Returns how many were replaced.
+    pub async fn edit_file(
+        &self,
+        path: impl AsRef<[u8]>,
+        old: impl Into<Bytes>,
+        new: impl Into<Bytes>,
+        replace_all: bool,
+    ) -> Result<u64, AgentError> {
+        let (path, old, new) = (guest_path(path)?, old.into(), new.into());
+        too_large("the edit", path.len() + old.len() + new.len(), limits::MAX_MESSAGE_BYTES - 1024)?;
+        let mut stub = self.stub();
+        let request = v1::EditFileRequest { path, old, new, replace_all };
+        Ok(self.answer("edit_file", CALL_DEADLINE, stub.edit_file(request)).await?.replacements)
+    }
+
+    /// Lists a directory.
+    pub async fn list_dir(&self, path: impl AsRef<[u8]>) -> Result<DirListing, AgentError> {
+        const CALL: &str = "list_dir";
+        let path = guest_path(path)?;
+        let mut stub = self.stub();
+        let request = v1::ListDirRequest { path, limit: limits::MAX_DIR_ENTRIES };
+        let mut batches = self.answer(CALL, CALL_DEADLINE, stub.list_dir(request)).await?;
+        let mut listing = DirListing { entries: Vec::new(), truncated: false };
+        while let Some(batch) = next_message(self, CALL, &mut batches).await? {
+            if listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize {
+                return Err(AgentError::violation(CALL, "more entries than were asked for"));
+            }
+            listing.truncated |= batch.truncated;
+            for entry in batch.entries {
+                listing.entries.push(DirEntry { name: name(&entry.name)?, info: info(entry.info, CALL)? });
+            }
+        }
+        listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(listing)
+    }
+
+    /// What a path leads to; with `follow` beyond a symbolic link at its end.
+    pub async fn stat(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<FileInfo, AgentError> {
+        let path = guest_path(path)?;
+        let mut stub = self.stub();
+        let answer = self.answer("stat", CALL_DEADLINE, stub.stat(v1::StatRequest { path, follow })).await?;
+        info(answer.info, "stat")
+    }
+}
+
+pub(super) fn guest_path(path: impl AsRef<[u8]>) -> Result<Bytes, AgentError> {
+    let path = path.as_ref();
+    too_large("the path", path.len(), limits::MAX_PATH_BYTES)?;
+    Ok(Bytes::copy_from_slice(path))
+}
+
+async fn next_message<T>(
+    client: &AgentClient,
+    call: &'static str,
+    messages: &mut Streaming<T>,
+) -> Result<Option<T>, AgentError> {
+    match timeout(STALL_DEADLINE, messages.message()).await {
+        Ok(result) => result.map_err(|status| client.failure(call, &status)),
+        Err(_elapsed) => Err(AgentError::TimedOut { call, after: STALL_DEADLINE }),
+    }
+}
+
+fn name(bytes: &[u8]) -> Result<Vec<u8>, AgentError> {
+    let plain =
+        !bytes.is_empty() && bytes.len() <= MAX_NAME_BYTES && !bytes.contains(&b'/') && !bytes.contains(&0);
+    if plain {
+        Ok(bytes.to_vec())
+    } else {
+        Err(AgentError::violation("list_dir", "a name that no file can have"))
+    }
+}
+
+fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, AgentError> {
+    let info = info.ok_or_else(|| AgentError::violation(call, "nothing said about the file"))?;
+    let kind = match info.kind() {
+        v1::FileKind::File => FileKind::File,
+        v1::FileKind::Directory => FileKind::Directory,
+        v1::FileKind::Symlink => FileKind::Symlink,
+        v1::FileKind::Other => FileKind::Other,
+        v1::FileKind::Unspecified => return Err(AgentError::violation(call, "a file of no kind")),
+    };
+    if info.mode > 0o7777 || info.modified_ns >= 1_000_000_000 {
+        return Err(AgentError::violation(call, "impossible mode or time"));
+    }
+    Ok(FileInfo {
+        kind,
+        size: info.size,
+        mode: info.mode,
+        modified_s: info.modified_s,
+        modified_ns: info.modified_ns,
+        uid: info.uid,
+        gid: info.gid,
+    })
+}

@@ -1,0 +1,25 @@
+//! The host's end of the guest agent: one connection, typed calls, nothing believed.
+//!
+//! ```text
+//!   AgentClient --typed calls--> tonic --> HTTP/2 --> link --> unix socket --> QEMU --> guest
+//! ```
+//!
+//! The guest is untrusted input. Every size that it states is bounded here, no collection grows beyond a constant,
+//! and every wait has a deadline. A client is cheap to clone; the connection ends with its last clone.
+
+mod channel;
+mod client;
+mod error;
+mod exec;
+mod files;
+mod machine;
+mod upload;
+
+pub use client::{AgentClient, HandshakeError, Hello};
+pub use error::AgentError;
+pub use exec::{Captured, ExecEvent, ExecOutcome, ExecSpec, ExecStream, OutputStream};
+pub use files::{DirEntry, DirListing, FileInfo, FileKind, FileReader};
+pub use machine::{AttachRoot, Attached, Identity, InitMode, MemoryInfo, NetworkIdentity, Stage};
+pub use upload::WriteOptions;
+
+pub use agentiso_protocol::{ErrorCode, limits};

@@ -1,0 +1,147 @@
+//! Writing files into the guest.
+
+use std::time::Duration;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+use agentiso_protocol::schema::v1::write_file_request::Part;
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::client::AgentClient;
+use super::error::AgentError;
+use super::files::{STALL_DEADLINE, guest_path};
+
+/// Chunks on their way into HTTP/2, which holds back when the guest is slow.
+const QUEUED_CHUNKS: usize = 2;
+
+/// What the slowest guest writes; content from memory is handed over at once and then waited for.
+const MIN_BYTES_PER_SECOND: u64 = 256 * 1024;
+
+/// How a file is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Permission bits; absent: those of the file that is replaced, else 0644.
+    pub mode: Option<u32>,
+    /// Whether missing directories above it are made.
+    pub create_parents: bool,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self { mode: None, create_parents: true }
+    }
+}
+
+impl AgentClient {
+    /// Writes a file; it appears whole or not at all, also when this future is dropped. Returns its size.
+    pub async fn write_file(
+        &self,
+        path: impl AsRef<[u8]>,
+        options: WriteOptions,
+        mut source: impl AsyncRead + Send + Unpin,
+    ) -> Result<u64, AgentError> {
+        let header = header(path, options)?;
+        let (parts, queue) = mpsc::channel(QUEUED_CHUNKS);
+        let upload = async move {
+            send(&parts, Part::Header(header)).await?;
+            let mut size = 0;
+            loop {
+                let mut chunk = BytesMut::with_capacity(limits::CHUNK_BYTES);
+                // Filled as far as possible, because small messages cost as much as large ones.
+                while chunk.len() < limits::CHUNK_BYTES
+                    && source.read_buf(&mut chunk).await.map_err(AgentError::Source)? > 0
+                {}
+                if chunk.is_empty() {
+                    break;
+                }
+                size += chunk.len() as u64;
+                send(&parts, Part::Data(chunk.freeze())).await?;
+            }
+            send(&parts, Part::End(v1::WriteFileEnd { size })).await?;
+            Ok(size)
+        };
+        self.run_upload(upload, ReceiverStream::new(queue)).await
+    }
+
+    /// Writes a file from memory, in one go when it is small.
+    pub async fn write_bytes(
+        &self,
+        path: impl AsRef<[u8]>,
+        options: WriteOptions,
+        content: impl Into<Bytes>,
+    ) -> Result<u64, AgentError> {
+        let header = header(path, options)?;
+        let mut content = content.into();
+        let size = content.len() as u64;
+        let mut parts = vec![Part::Header(header)];
+        while !content.is_empty() {
+            parts.push(Part::Data(content.split_to(content.len().min(limits::CHUNK_BYTES))));
+        }
+        parts.push(Part::End(v1::WriteFileEnd { size }));
+        let parts = parts.into_iter().map(|part| v1::WriteFileRequest { part: Some(part) });
+        self.run_upload(async { Ok(size) }, tokio_stream::iter(parts)).await
+    }
+
+    /// Runs the call beside what feeds it, and compares what was sent with what arrived.
+    async fn run_upload(
+        &self,
+        feed: impl Future<Output = Result<u64, AgentError>>,
+        parts: impl tokio_stream::Stream<Item = v1::WriteFileRequest> + Send + 'static,
+    ) -> Result<u64, AgentError> {
+        const CALL: &str = "write_file";
+        let mut stub = self.stub();
+        let call = stub.write_file(parts);
+        tokio::pin!(feed, call);
+        let sent = tokio::select! {
+            // An early answer is a refusal and says more than the broken queue that it leaves behind.
+            biased;
+            answer = &mut call => {
+                return match answer {
+                    // Content from memory is fed as soon as the call begins, so its answer may win.
+                    Ok(response) => complete(feed.await?, response.into_inner().size),
+                    Err(status) => Err(self.failure(CALL, &status)),
+                };
+            }
+            sent = &mut feed => match sent {
+                Ok(sent) => sent,
+                // The queue broke because the call ended; its answer tells why.
+                Err(AgentError::Disconnected { .. }) => 0,
+                Err(error) => return Err(error),
+            },
+        };
+        let after = STALL_DEADLINE + Duration::from_secs(sent / MIN_BYTES_PER_SECOND);
+        match timeout(after, call).await {
+            Ok(Ok(response)) => complete(sent, response.into_inner().size),
+            Ok(Err(status)) => Err(self.failure(CALL, &status)),
+            Err(_elapsed) => Err(AgentError::TimedOut { call: CALL, after }),
+        }
+    }
+}
+
+fn header(path: impl AsRef<[u8]>, options: WriteOptions) -> Result<v1::WriteFileHeader, AgentError> {
+    Ok(v1::WriteFileHeader {
+        path: guest_path(path)?,
+        mode: options.mode,
+        create_parents: options.create_parents,
+    })
+}
+
+fn complete(sent: u64, written: u64) -> Result<u64, AgentError> {
+    if sent == written {
+        Ok(written)
+    } else {
+        Err(AgentError::violation("write_file", format!("{sent} bytes were sent, {written} written")))
+    }
+}
+
+async fn send(parts: &mpsc::Sender<v1::WriteFileRequest>, part: Part) -> Result<(), AgentError> {
+    match timeout(STALL_DEADLINE, parts.send(v1::WriteFileRequest { part: Some(part) })).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_closed)) => Err(AgentError::Disconnected { call: "write_file" }),
+        Err(_elapsed) => Err(AgentError::TimedOut { call: "write_file", after: STALL_DEADLINE }),
+    }
+}
