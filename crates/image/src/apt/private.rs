@@ -1,0 +1,323 @@
+//! An apt of our own: the host's archives, keys and proxies, but package lists, cache and status in a working
+//! directory. So any user can resolve and download packages, and the host's apt notices nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::sources::{Archive, Key, parse_deb822, parse_list};
+use crate::command::{CommandError, Output, Tool};
+use crate::fs_error::{At, FsError};
+use crate::source::PackageSource;
+
+/// Indexes are some 15 MiB and packages some 40 MiB; a line that needs longer is not usable for a build.
+const NETWORK_LIMIT: Duration = Duration::from_secs(900);
+const LOCAL_LIMIT: Duration = Duration::from_secs(120);
+const ETC_APT: &str = "/etc/apt";
+const OS_RELEASE: &str = "/etc/os-release";
+
+#[derive(Debug, Error)]
+pub enum AptError {
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error("this host is not a Debian release ({found}); set `mirror` and `suite` in the [image] section")]
+    NotDebian { found: String },
+    #[error(
+        "the host's apt configuration names no archive of Debian {suite} with `main`; add one, or set `mirror` in the [image] section"
+    )]
+    NoArchive { suite: String },
+    #[error("no package archive of Debian {suite} could be read; is the network there?\n{tail}")]
+    Unreachable { suite: String, tail: String },
+    #[error("`{word}` from the [image] section is not usable in a package source")]
+    BadSource { word: String },
+}
+
+/// A prepared working directory with fresh package lists.
+#[derive(Debug)]
+pub(crate) struct PrivateApt {
+    config: PathBuf,
+    dir: PathBuf,
+    pub(crate) suite: String,
+    pub(crate) archives: Vec<Archive>,
+    /// The sources.list that reaches the archives, credentials included; never leaves the working directory.
+    pub(crate) sources_list: PathBuf,
+    /// Proxy settings of the host's apt, in apt's syntax; empty when there are none.
+    pub(crate) proxy_lines: String,
+}
+
+impl PrivateApt {
+    /// Sets up `dir` (which exists and is private) and fetches the package lists.
+    pub(crate) async fn prepare(dir: &Path, source: &PackageSource) -> Result<Self, AptError> {
+        let suite = match &source.suite {
+            Some(suite) => checked(suite)?,
+            None => host_suite()?,
+        };
+        let archives = match &source.mirror {
+            Some(mirror) => vec![Archive {
+                uri: checked(mirror)?,
+                suite: suite.clone(),
+                components: vec!["main".to_owned()],
+                key: match &source.keyring {
+                    Some(path) => Key::File(PathBuf::from(checked(&path.to_string_lossy())?)),
+                    None => Key::HostDefault,
+                },
+                trusted: false,
+            }],
+            None => host_archives(&suite)?,
+        };
+        if !archives.iter().any(|archive| archive.suite == suite) {
+            return Err(AptError::NoArchive { suite });
+        }
+        let dump = Tool::new("apt-config", "apt", LOCAL_LIMIT).args(["dump", "Acquire"]).run().await?.stdout;
+        let acquire = network_settings(&dump);
+        let mut apt = Self {
+            config: dir.join("apt.conf"),
+            dir: dir.to_owned(),
+            sources_list: dir.join("sources.list"),
+            suite,
+            archives,
+            proxy_lines: acquire
+                .lines()
+                .filter(|line| line.contains("Proxy"))
+                .fold(String::new(), |all, line| all + line + "\n"),
+        };
+        apt.write_config(&acquire)?;
+        apt.write_sources()?;
+        apt.update(source.mirror.is_some()).await?;
+        Ok(apt)
+    }
+
+    /// The names of all packages that match a regular expression.
+    pub(crate) async fn names(&self, pattern: &str) -> Result<Vec<String>, AptError> {
+        let output =
+            self.tool("apt-cache", LOCAL_LIMIT).args(["search", "--names-only", pattern]).run().await?;
+        Ok(output.stdout.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+    }
+
+    /// Downloads a package, verified by apt against the signed lists, and returns the file.
+    pub(crate) async fn download(
+        &self,
+        package: &str,
+        on_line: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<PathBuf, AptError> {
+        let target = self.dir.join("download");
+        fs::create_dir_all(&target).at("create", &target)?;
+        self.tool("apt-get", NETWORK_LIMIT)
+            .args(["download", package])
+            .current_dir(&target)
+            .run_with_lines(on_line)
+            .await?;
+        let prefix = format!("{package}_");
+        let missing =
+            || FsError::new("find the downloaded package in", &target, std::io::ErrorKind::NotFound);
+        for entry in fs::read_dir(&target).at("list", &target)? {
+            let path = entry.at("list", &target)?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)) {
+                return Ok(path);
+            }
+        }
+        Err(missing().into())
+    }
+
+    /// The archives as they may be written down: without credentials.
+    pub(crate) fn public_sources(&self) -> Vec<String> {
+        self.archives.iter().map(Archive::public_line).collect()
+    }
+
+    fn tool(&self, program: &'static str, limit: Duration) -> Tool {
+        Tool::new(program, "apt", limit).env("APT_CONFIG", &self.config)
+    }
+
+    fn write_config(&self, acquire: &str) -> Result<(), AptError> {
+        for part in ["state/lists/partial", "cache/archives/partial"] {
+            let path = self.dir.join(part);
+            fs::create_dir_all(&path).at("create", &path)?;
+        }
+        let dir = self.dir.display();
+        // The host's configuration files are not read: their hooks expect root. Only how to reach the network is
+        // taken over. The status file is empty, so that what the host has installed plays no part.
+        let text = format!(
+            "{acquire}\
+             Dir::Etc::main \"/dev/null\";\n\
+             Dir::Etc::parts \"/dev/null\";\n\
+             Dir::Etc::preferences \"/dev/null\";\n\
+             Dir::Etc::preferencesparts \"/dev/null\";\n\
+             Dir::Etc::sourcelist \"{dir}/sources.list\";\n\
+             Dir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::State \"{dir}/state\";\n\
+             Dir::State::status \"/dev/null\";\n\
+             Dir::Cache \"{dir}/cache\";\n\
+             APT::Architecture \"amd64\";\n\
+             APT::Architectures {{ \"amd64\"; }};\n\
+             APT::Sandbox::User \"root\";\n\
+             Acquire::Languages \"none\";\n\
+             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
+             Acquire::Retries \"3\";\n"
+        );
+        write_private(&self.config, &text)?;
+        Ok(())
+    }
+
+    fn write_sources(&self) -> Result<(), AptError> {
+        let mut text = String::new();
+        for (index, archive) in self.archives.iter().enumerate() {
+            let key_file = match &archive.key {
+                Key::Inline(key) => {
+                    let path = self.dir.join(format!("key-{index}.asc"));
+                    write_private(&path, key)?;
+                    Some(path.display().to_string())
+                }
+                Key::HostDefault | Key::File(_) => None,
+            };
+            text.push_str(&archive.line(key_file.as_deref()));
+            text.push('\n');
+        }
+        write_private(&self.sources_list, &text)?;
+        Ok(())
+    }
+
+    /// Fetches the lists and drops archives that turn out not to be Debian's: another vendor may use the same suite
+    /// and component names, and its packages have no place in the image. A foreign archive that cannot be read
+    /// therefore does not fail the build.
+    async fn update(&mut self, configured: bool) -> Result<(), AptError> {
+        let updated = self.tool("apt-get", NETWORK_LIMIT).args(["update"]).run().await;
+        let tail = match updated {
+            Ok(Output { stderr, .. }) => stderr,
+            Err(CommandError::Failed { tail, .. }) => tail,
+            Err(other) => return Err(other.into()),
+        };
+        let listing = self
+            .tool("apt-get", LOCAL_LIMIT)
+            .args(["indextargets", "--format", "$(SITE) $(RELEASE) $(ORIGIN)", "Created-By: Packages"])
+            .run()
+            .await?
+            .stdout;
+        let before = self.archives.len();
+        self.archives.retain(|archive| {
+            let uri = super::redact(archive.uri.trim_end_matches('/'));
+            listing.lines().any(|line| {
+                let mut words = line.splitn(3, ' ');
+                let site = words.next().unwrap_or_default();
+                let release = words.next().unwrap_or_default();
+                let origin = words.next().unwrap_or_default();
+                super::redact(site.trim_end_matches('/')) == uri
+                    && release == archive.suite
+                    && (configured || origin == "Debian")
+            })
+        });
+        if !self.archives.iter().any(|archive| archive.suite == self.suite) {
+            return Err(AptError::Unreachable { suite: self.suite.clone(), tail: scrub(&tail) });
+        }
+        if self.archives.len() != before {
+            self.write_sources()?;
+        }
+        Ok(())
+    }
+}
+
+/// How the host's apt reaches the network: proxies, certificates, protocol versions.
+fn network_settings(dump: &str) -> String {
+    let wanted = ["Acquire::http::", "Acquire::https::", "Acquire::socks::", "Acquire::ForceIPv"];
+    let kept = dump.lines().filter(|line| wanted.iter().any(|prefix| line.starts_with(prefix)));
+    kept.fold(String::new(), |all, line| all + line + "\n")
+}
+
+/// Error messages of apt repeat the URI they failed on.
+fn scrub(text: &str) -> String {
+    text.split(' ').map(super::redact).collect::<Vec<_>>().join(" ")
+}
+
+fn checked(word: &str) -> Result<String, AptError> {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '[' | ']' | '"' | ';' | '#');
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        Ok(word.to_owned())
+    } else {
+        Err(AptError::BadSource { word: super::redact(word) })
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), FsError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    fs::File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .at("write", path)
+}
+
+/// The release the host runs, which is the release whose archives it knows.
+fn host_suite() -> Result<String, AptError> {
+    let path = Path::new(OS_RELEASE);
+    let text = fs::read_to_string(path).at("read", path)?;
+    let value = |name: &str| {
+        text.lines()
+            .filter_map(|line| line.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value.trim_matches('"').to_owned())
+    };
+    match (value("ID").as_deref(), value("VERSION_CODENAME")) {
+        (Some("debian"), Some(codename)) => checked(&codename),
+        (id, _) => Err(AptError::NotDebian { found: id.unwrap_or("no ID in os-release").to_owned() }),
+    }
+}
+
+fn host_archives(suite: &str) -> Result<Vec<Archive>, AptError> {
+    let base = Path::new(ETC_APT);
+    let mut archives = Vec::new();
+    let mut files = vec![base.join("sources.list")];
+    let parts = base.join("sources.list.d");
+    if let Ok(entries) = fs::read_dir(&parts) {
+        let mut found: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        found.sort();
+        files.extend(found);
+    }
+    for file in files {
+        let parse = match file.extension().and_then(|extension| extension.to_str()) {
+            Some("list") => parse_list,
+            Some("sources") => parse_deb822,
+            Some(_) | None => continue,
+        };
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            // Private mirrors often hide their credentials in a file that only root reads.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                tracing::warn!(file = %file.display(), "skipping an apt source that this user may not read");
+                continue;
+            }
+            Err(error) => return Err(FsError::new("read", &file, error).into()),
+        };
+        for archive in parse(&text, suite) {
+            if !archives.contains(&archive) {
+                archives.push(archive);
+            }
+        }
+    }
+    Ok(archives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_could_break_out_of_a_source_line_are_refused() {
+        for bad in ["", "a b", "x\ny", "sid]", "-o", "a;b", "quo\"te"] {
+            assert!(checked(bad).is_err(), "{bad:?}");
+        }
+        assert!(checked("https://mirror.example/debian").is_ok());
+    }
+
+    #[test]
+    fn errors_of_apt_lose_their_credentials() {
+        assert_eq!(scrub("E: http://u:p@m.example/x failed"), "E: http://m.example/x failed");
+    }
+}

@@ -1,0 +1,346 @@
+//! The one way this crate starts other programs.
+//!
+//! Every child gets a scrubbed environment, a process group of its own, a deadline, and no standard input. When the
+//! future is dropped the whole group is ended: first asked, because mmdebstrap then removes its own temporary files,
+//! and a little later killed.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Listings of packages are a few MiB; more than this is not an answer but a fault.
+const MAX_STDOUT: u64 = 64 << 20;
+/// Enough lines to show the cause, few enough to read.
+const TAIL_LINES: usize = 15;
+const TAIL_LINE_CHARS: usize = 400;
+/// How long a group that was asked to end may clean up before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// mke2fs and debugfs live here, and unprivileged users seldom have these directories in their PATH.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What children may see of our environment: where the user lives and how the network is reached.
+const KEPT_VARIABLES: [&str; 9] = [
+    "HOME",
+    "USER",
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+];
+
+#[derive(Debug, Error)]
+pub enum CommandError {
+    #[error("`{program}` is not installed; install it with `apt-get install {package}`")]
+    Missing { program: &'static str, package: &'static str },
+    #[error("cannot start `{program}`: {source}")]
+    Start { program: &'static str, source: std::io::Error },
+    #[error("lost contact with `{program}`: {source}")]
+    Lost { program: &'static str, source: std::io::Error },
+    #[error("`{program}` failed ({status}){}", tail_text(.tail))]
+    Failed { program: &'static str, status: ExitStatus, tail: String },
+    #[error("the host's disk is full: `{program}` could not write its output{}", tail_text(.tail))]
+    DiskFull { program: &'static str, tail: String },
+    #[error("`{program}` did not finish within {} s and was stopped{}", .limit.as_secs(), tail_text(.tail))]
+    TooSlow { program: &'static str, limit: Duration, tail: String },
+    #[error("`{program}` printed more than {MAX_STDOUT} bytes where a listing was expected")]
+    TooMuchOutput { program: &'static str },
+}
+
+fn tail_text(tail: &str) -> String {
+    if tail.is_empty() { String::new() } else { format!(":\n{tail}") }
+}
+
+/// What a successful program printed.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A program about to be run.
+pub(crate) struct Tool {
+    program: &'static str,
+    package: &'static str,
+    limit: Duration,
+    command: Command,
+}
+
+impl Tool {
+    /// `package` is what a user installs to get `program`.
+    pub(crate) fn new(program: &'static str, package: &'static str, limit: Duration) -> Self {
+        let mut command = Command::new(program);
+        command.env_clear();
+        for name in KEPT_VARIABLES {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        let path = match std::env::var_os("PATH") {
+            Some(mut path) if !path.is_empty() => {
+                path.push(":");
+                path.push(SYSTEM_PATH);
+                path
+            }
+            Some(_) | None => OsString::from(SYSTEM_PATH),
+        };
+        command.env("PATH", path).env("LC_ALL", "C.UTF-8").env("TZ", "UTC0");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0).kill_on_drop(true);
+        Self { program, package, limit, command }
+    }
+
+    pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn current_dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    pub(crate) async fn run(self) -> Result<Output, CommandError> {
+        self.run_with_lines(&|_| ()).await
+    }
+
+    /// Runs the program and shows every line of its standard error to `on_line` as it comes.
+    pub(crate) async fn run_with_lines(
+        mut self,
+        on_line: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<Output, CommandError> {
+        let program = self.program;
+        let mut child = self.command.spawn().map_err(|source| {
+            if source.kind() == std::io::ErrorKind::NotFound {
+                CommandError::Missing { program, package: self.package }
+            } else {
+                CommandError::Start { program, source }
+            }
+        })?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let mut group = Group { child: Some(child) };
+        let mut tail = Tail::default();
+        let finished = {
+            let work = async {
+                tokio::join!(group.wait(), read_all(stdout), read_lines(stderr, &mut tail, on_line))
+            };
+            tokio::time::timeout(self.limit, work).await
+        };
+        let Ok((status, stdout, stderr)) = finished else {
+            return Err(CommandError::TooSlow { program, limit: self.limit, tail: tail.text() });
+        };
+        let lost = |source| CommandError::Lost { program, source };
+        let status = status.map_err(lost)?;
+        let stdout = stdout.map_err(lost)?;
+        stderr.map_err(lost)?;
+        let tail = tail.text();
+        if !status.success() {
+            return Err(if says_disk_full(&tail) {
+                CommandError::DiskFull { program, tail }
+            } else {
+                CommandError::Failed { program, status, tail }
+            });
+        }
+        match stdout {
+            Some(stdout) => Ok(Output { stdout, stderr: tail }),
+            None => Err(CommandError::TooMuchOutput { program }),
+        }
+    }
+}
+
+fn says_disk_full(tail: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded", "Could not allocate block"]
+        .iter()
+        .any(|phrase| tail.contains(phrase))
+}
+
+/// Everything the program prints, or nothing if that is more than a listing can be.
+async fn read_all(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Option<String>> {
+    let Some(pipe) = pipe else { return Ok(Some(String::new())) };
+    let mut bytes = Vec::new();
+    let mut limited = pipe.take(MAX_STDOUT + 1);
+    limited.read_to_end(&mut bytes).await?;
+    if bytes.len() as u64 > MAX_STDOUT {
+        // The rest is drained, so that the program ends instead of blocking on a full pipe.
+        tokio::io::copy(&mut limited.into_inner(), &mut tokio::io::sink()).await?;
+        return Ok(None);
+    }
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+async fn read_lines(
+    pipe: Option<impl AsyncRead + Unpin>,
+    tail: &mut Tail,
+    on_line: &(dyn Fn(&str) + Send + Sync),
+) -> std::io::Result<()> {
+    let Some(pipe) = pipe else { return Ok(()) };
+    let mut reader = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line is cut here, not collected without bound; its rest is read as the next line.
+        let mut limited = (&mut reader).take(TAIL_LINE_CHARS as u64 * 4);
+        if limited.read_until(b'\n', &mut line).await? == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if !text.is_empty() {
+            on_line(text);
+            tail.push(text);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tail(VecDeque<String>);
+
+impl Tail {
+    fn push(&mut self, line: &str) {
+        if self.0.len() == TAIL_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.chars().take(TAIL_LINE_CHARS).collect());
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Owns a running process group and ends it when dropped early.
+struct Group {
+    child: Option<Child>,
+}
+
+impl Group {
+    async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        match &mut self.child {
+            Some(child) => {
+                let status = child.wait().await?;
+                self.child = None;
+                Ok(status)
+            }
+            None => Err(std::io::Error::other("the process was waited for already")),
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        // The child has not been waited for, so its id still names this group and no other.
+        let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
+            return;
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let _ = kill_process_group(group, Signal::TERM);
+                // This task ends by itself after the grace time; should the runtime end first, dropping the child
+                // kills its leader.
+                runtime.spawn(async move {
+                    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+                        let _ = kill_process_group(group, Signal::KILL);
+                        let _ = child.wait().await;
+                    }
+                });
+            }
+            Err(_) => {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    const SHORT: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str) -> Tool {
+        Tool::new("sh", "dash", SHORT).args(["-c", script])
+    }
+
+    #[tokio::test]
+    async fn a_failure_carries_the_tail_of_standard_error() {
+        let error = shell("for i in $(seq 100); do echo line $i >&2; done; exit 3").run().await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("line 100") && !text.contains("line 20\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_names_its_package() {
+        let tool = Tool::new("agentiso-no-such-program", "some-package", SHORT);
+        assert!(tool.run().await.unwrap_err().to_string().contains("apt-get install some-package"));
+    }
+
+    #[tokio::test]
+    async fn lines_are_shown_as_they_come() {
+        let seen = Mutex::new(Vec::new());
+        let output = shell("echo out; echo one >&2; echo two >&2")
+            .run_with_lines(&|line| seen.lock().unwrap().push(line.to_owned()))
+            .await
+            .unwrap();
+        assert_eq!(output.stdout, "out\n");
+        assert_eq!(*seen.lock().unwrap(), ["one", "two"]);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_recognised() {
+        let error = shell("echo 'write: No space left on device' >&2; exit 1").run().await.unwrap_err();
+        assert!(matches!(error, CommandError::DiskFull { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_environment_of_the_caller_does_not_leak() {
+        let output = shell("env").run().await.unwrap();
+        assert!(!output.stdout.contains("CARGO"), "{}", output.stdout);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_future_ends_the_whole_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let pidfile = dir.path().join("pid");
+        let script = format!("sleep 300 & echo $! > {}; wait", pidfile.display());
+        let mut running = Box::pin(shell(&script).run());
+        let pid = loop {
+            tokio::select! {
+                biased;
+                _ = &mut running => panic!("the shell ended by itself"),
+                () = tokio::time::sleep(Duration::from_millis(20)) => {}
+            }
+            if let Some(pid) =
+                std::fs::read_to_string(&pidfile).ok().and_then(|text| text.trim().parse::<i32>().ok())
+            {
+                break Pid::from_raw(pid).unwrap();
+            }
+        };
+        drop(running);
+        let gone = async {
+            while rustix::process::test_kill_process(pid).is_ok() && !is_zombie(pid) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SHORT, gone).await.expect("the grandchild is ended too");
+    }
+
+    fn is_zombie(pid: Pid) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
+            .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+    }
+}

@@ -1,0 +1,46 @@
+//! What can go wrong with images.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::apt::AptError;
+use crate::bootstrap::BootstrapError;
+use crate::command::CommandError;
+use crate::ext4::Ext4Error;
+use crate::fs_error::FsError;
+use crate::manifest::ManifestError;
+use crate::publish::PublishError;
+use crate::stage::StageError;
+
+#[derive(Debug, Error)]
+pub enum ImageError {
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Apt(#[from] AptError),
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    #[error(transparent)]
+    Ext4(#[from] Ext4Error),
+    #[error("there is no image {name:?}")]
+    NotFound { name: String },
+    #[error("the image {name:?} exists already; remove it first, or choose another name")]
+    Exists { name: String },
+    #[error("the image {name:?} is in use by {users}")]
+    InUse { name: String, users: String },
+    #[error("there is no recipe {name:?}; there are debian-dev and debian-minimal")]
+    UnknownRecipe { name: String },
+    #[error("{path} is neither a tar archive nor a directory")]
+    NotImportable { path: PathBuf },
+    #[error("{path} does not look like a root filesystem: it has no /bin/sh")]
+    NoShell { path: PathBuf },
+}

@@ -1,0 +1,87 @@
+//! SHA-256 of bytes and files, as lower-case hexadecimal.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::fs_error::{At, FsError};
+
+/// Large enough that system calls do not count, small enough for any stack of tasks.
+const BLOCK: usize = 1 << 20;
+
+/// A running hash over parts, each preceded by its length so that parts cannot run into each other.
+#[derive(Default)]
+pub(crate) struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    pub(crate) fn part(mut self, bytes: &[u8]) -> Self {
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+        self
+    }
+
+    pub(crate) fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
+}
+
+pub(crate) fn bytes(data: &[u8]) -> String {
+    hex(&Sha256::digest(data))
+}
+
+/// The hash and the length of a file.
+pub(crate) fn file(path: &Path) -> Result<(String, u64), FsError> {
+    let mut file = File::open(path).at("open", path)?;
+    let mut hasher = Sha256::new();
+    let mut block = vec![0; BLOCK];
+    let mut total = 0;
+    loop {
+        let read = file.read(&mut block).at("read", path)?;
+        if read == 0 {
+            return Ok((hex(&hasher.finalize()), total));
+        }
+        total += read as u64;
+        hasher.update(&block[..read]);
+    }
+}
+
+/// A UUID that follows from a hash, so that equal contents get equal filesystems.
+pub(crate) fn uuid_from(hex_digest: &str) -> String {
+    let d: String = hex_digest.chars().chain(std::iter::repeat('0')).take(32).collect();
+    // Version 8 (custom) and the RFC variant mark it as not random.
+    format!("{}-{}-8{}-8{}-{}", &d[..8], &d[8..12], &d[13..16], &d[17..20], &d[20..32])
+}
+
+fn hex(digest: &[u8]) -> String {
+    let mut text = String::with_capacity(digest.len() * 2);
+    for byte in digest {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let one = Fingerprint::default().part(b"ab").part(b"c").finish();
+        let other = Fingerprint::default().part(b"a").part(b"bc").finish();
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_known_digest_comes_out() {
+        assert_eq!(bytes(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn a_uuid_follows_from_the_digest() {
+        assert_eq!(uuid_from(&bytes(b"abc")), "ba7816bf-8f01-8fea-8141-40de5dae2223");
+    }
+}

@@ -1,0 +1,77 @@
+//! The root filesystems that can be built by name.
+
+use std::fmt;
+
+/// A known recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipe {
+    /// What agents expect on a developer's machine. The default image.
+    DebianDev,
+    /// Little more than a shell, git and Python: small and quick, for tests.
+    DebianMinimal,
+}
+
+impl Recipe {
+    pub const ALL: [Self; 2] = [Self::DebianDev, Self::DebianMinimal];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|recipe| recipe.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DebianDev => "debian-dev",
+            Self::DebianMinimal => "debian-minimal",
+        }
+    }
+
+    /// Packages beyond Debian's minimal base, sorted.
+    pub fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::DebianDev => &[
+                "build-essential",
+                "ca-certificates",
+                "curl",
+                "git",
+                "iproute2",
+                "jq",
+                "less",
+                "netbase",
+                "procps",
+                "python3",
+                "python3-pip",
+                "python3-venv",
+                "ripgrep",
+            ],
+            Self::DebianMinimal => &["git", "python3-minimal"],
+        }
+    }
+
+    /// Free space that a build needs: chroot, tar, staged tree, raw and final disk, for a moment all at once.
+    pub(crate) fn needed_bytes(self) -> u64 {
+        match self {
+            Self::DebianDev => 5 << 30,
+            Self::DebianMinimal => 2 << 30,
+        }
+    }
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_recipes() {
+        for recipe in Recipe::ALL {
+            assert_eq!(Recipe::parse(recipe.name()), Some(recipe));
+            assert!(recipe.packages().is_sorted());
+        }
+        assert_eq!(Recipe::parse("arch"), None);
+    }
+}
