@@ -36,7 +36,9 @@ impl Subnet {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("no free address is left in the subnet of {gateway}/{prefix}; destroy a workspace or widen network.subnet_prefix")]
+#[error(
+    "no free address is left in the subnet of {gateway}/{prefix}; destroy a workspace or widen network.subnet_prefix"
+)]
 pub struct SubnetFull {
     pub gateway: Ipv4Addr,
     pub prefix: u8,
@@ -79,6 +81,18 @@ impl AddressPool {
         self.taken.insert(found);
         self.last = Some(found);
         Ok(found)
+    }
+
+    /// The address given last, which is what a later run must be told to go on after.
+    pub fn last(&self) -> Option<Ipv4Addr> {
+        self.last
+    }
+
+    /// Goes on after an address of an earlier run, so that a restart does not shorten the ring.
+    pub fn resume_after(&mut self, address: Ipv4Addr) {
+        if self.subnet.contains(address) {
+            self.last = Some(address);
+        }
     }
 
     pub fn release(&mut self, address: Ipv4Addr) {

@@ -8,9 +8,13 @@ pub const MAX_VALUE_LEN: usize = 128 * 1024 - 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum EnvError {
-    #[error("environment name {0:?} is not valid; a letter or '_' must come first, then letters, digits or '_'")]
+    #[error(
+        "environment name {0:?} is not valid; a letter or '_' must come first, then letters, digits or '_'"
+    )]
     BadName(String),
-    #[error("environment name {0} may not be set: it changes which programs run (set it inside the command instead)")]
+    #[error(
+        "environment name {0} may not be set: it changes which programs run (set it inside the command instead)"
+    )]
     Reserved(String),
     #[error("the value of {name} has {len} bytes; at most {MAX_VALUE_LEN} are allowed")]
     TooLong { name: String, len: usize },

@@ -8,6 +8,7 @@ pub mod config;
 pub mod env;
 pub mod ids;
 pub mod lifecycle;
+pub mod memory;
 pub mod names;
 pub mod paths;
 pub mod quota;

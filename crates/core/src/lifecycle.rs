@@ -72,10 +72,13 @@ impl Phase {
             (Phase::Running, Start) => Err(Refusal::AlreadyRunning),
             (Phase::Stopped, Start | Destroy) => Ok(()),
             (Phase::Stopped, UseGuest | Stop) => Err(Refusal::NotRunning),
-            (Phase::Creating, UseGuest | Start | Stop | Destroy) => Err(Refusal::BeingCreated),
-            (Phase::Starting, UseGuest | Start | Stop | Destroy) => Err(Refusal::BeingStarted),
-            (Phase::Stopping, UseGuest | Start | Stop | Destroy) => Err(Refusal::BeingStopped),
-            (Phase::Destroying, UseGuest | Start | Stop | Destroy) => Err(Refusal::BeingDestroyed),
+            // A destroy is taken in every phase and carried out once the step under way has ended: whoever
+            // cleans up after a client that gave up must not have to guess when to come back.
+            (Phase::Creating | Phase::Starting | Phase::Stopping | Phase::Destroying, Destroy) => Ok(()),
+            (Phase::Creating, UseGuest | Start | Stop) => Err(Refusal::BeingCreated),
+            (Phase::Starting, UseGuest | Start | Stop) => Err(Refusal::BeingStarted),
+            (Phase::Stopping, UseGuest | Start | Stop) => Err(Refusal::BeingStopped),
+            (Phase::Destroying, UseGuest | Start | Stop) => Err(Refusal::BeingDestroyed),
         }
     }
 }
@@ -97,6 +100,7 @@ mod tests {
         for phase in phases {
             assert_eq!(phase.admit(Operation::UseGuest).is_ok(), phase == Phase::Running);
             assert_eq!(phase.admit(Operation::Start).is_ok(), phase == Phase::Stopped);
+            assert!(phase.admit(Operation::Destroy).is_ok(), "{phase:?} cannot be cleaned up");
         }
     }
 }

@@ -110,8 +110,11 @@ impl WorkspaceName {
     /// A valid host name close to this name: names may hold dots and underscores and be longer than a DNS
     /// label, host names may not.
     pub fn hostname(&self) -> String {
-        let mut host: String =
-            self.0.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+        let mut host: String = self
+            .0
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+            .collect();
         host.truncate(MAX_HOSTNAME_LEN);
         let trimmed = host.trim_matches('-');
         if trimmed.is_empty() { "workspace".to_owned() } else { trimmed.to_owned() }

@@ -84,7 +84,12 @@ mod tests {
     use std::path::Path;
 
     fn dirs() -> UserDirs {
-        UserDirs { uid: 1000, home: "/home/u".into(), state_home: None, runtime_dir: Some("/run/user/1000".into()) }
+        UserDirs {
+            uid: 1000,
+            home: "/home/u".into(),
+            state_home: None,
+            runtime_dir: Some("/run/user/1000".into()),
+        }
     }
 
     #[test]

@@ -36,7 +36,12 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { state_file: None, state_persist_interval_secs: 30, transfer_dir: None, tools: "full".to_owned() }
+        Self {
+            state_file: None,
+            state_persist_interval_secs: 30,
+            transfer_dir: None,
+            tools: "full".to_owned(),
+        }
     }
 }
 

@@ -1,0 +1,315 @@
+//! Why an operation on workspaces failed, in words that name the workspace.
+//!
+//! The edges (tools, command line) add nothing but layout: code, hint and whether trying again can help are
+//! decided here, once.
+
+use agentiso_core::address::SubnetFull;
+use agentiso_core::ids::SessionId;
+use agentiso_core::lifecycle::Refusal;
+use agentiso_core::memory::HostMemoryShort;
+use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::quota::QuotaExceeded;
+use agentiso_core::resources::OutOfRange;
+use thiserror::Error;
+
+use crate::ledger::LedgerError;
+use crate::machines::{AgentFailure, BootFailure, EraseFailure};
+
+#[derive(Debug, Error)]
+pub enum OpError {
+    #[error("no workspace {wanted:?} exists{}", did_you_mean(.nearest))]
+    NotFound { wanted: String, nearest: Option<String>, known: Vec<String> },
+    #[error("workspace {name} is not owned by this session{}", owner_words(.owner))]
+    NotOwned { name: WorkspaceName, owner: Option<SessionId> },
+    #[error(
+        "workspace {name} belongs to a session that was active {idle_secs} s ago; it can be taken over after 60 s without a call"
+    )]
+    OwnerActive { name: WorkspaceName, idle_secs: u64 },
+    #[error("workspace {name} {refusal}{}", because(.stop_reason))]
+    WrongState { name: WorkspaceName, refusal: Refusal, stop_reason: Option<String> },
+    #[error("a workspace named {name} exists already")]
+    NameTaken { name: WorkspaceName },
+    #[error("{}", join(.0))]
+    OutOfRange(Vec<OutOfRange>),
+    #[error("the server holds {used} workspaces and may hold at most {limit}")]
+    TooManyWorkspaces { used: u64, limit: u64 },
+    #[error(transparent)]
+    Quota(#[from] QuotaExceeded),
+    #[error(transparent)]
+    HostMemory(#[from] HostMemoryShort),
+    #[error(transparent)]
+    NoAddress(#[from] SubnetFull),
+    #[error("the host has no space left: {what}")]
+    NoSpace { what: String },
+    #[error("base image {name} is not built{}", known_images(.known))]
+    NoImage { name: ImageName, known: Vec<String> },
+    #[error("base image {name} cannot be used: {reason}")]
+    BrokenImage { name: ImageName, reason: String },
+    #[error("{what} is not supported by this server")]
+    Unsupported { what: String },
+    #[error("workspace {name} did not come up: {source}")]
+    Boot {
+        name: WorkspaceName,
+        #[source]
+        source: BootFailure,
+    },
+    #[error("this host cannot run machines: {reason}")]
+    HostUnfit { reason: String },
+    #[error("{operation} in workspace {name} failed: {source}")]
+    Guest {
+        name: WorkspaceName,
+        operation: &'static str,
+        #[source]
+        source: AgentFailure,
+    },
+    #[error("the machine of workspace {name} ended during the call: {reason}")]
+    MachineDied { name: WorkspaceName, reason: String },
+    #[error("workspace {name} could not be destroyed: {source}")]
+    Erase {
+        name: WorkspaceName,
+        #[source]
+        source: EraseFailure,
+    },
+    #[error("the state could not be saved: {0}")]
+    Ledger(#[source] LedgerError),
+    #[error("workspace {name} has too many requests waiting")]
+    Busy { name: WorkspaceName },
+    #[error("workspace {name} is still being found again after a restart")]
+    StillAttaching { name: WorkspaceName },
+    #[error("the logs of workspace {name} cannot be read: {source}")]
+    Logs {
+        name: WorkspaceName,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the call was cancelled and what it had begun was undone")]
+    Cancelled,
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+impl OpError {
+    /// A stable word that programs can compare.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "workspace_not_found",
+            Self::NotOwned { .. } => "not_owned",
+            Self::OwnerActive { .. } => "owner_active",
+            Self::WrongState { .. } => "wrong_state",
+            Self::NameTaken { .. } => "name_taken",
+            Self::OutOfRange(_) => "out_of_range",
+            Self::TooManyWorkspaces { .. } => "too_many_workspaces",
+            Self::Quota(_) => "quota_exceeded",
+            Self::HostMemory(_) => "host_memory",
+            Self::NoAddress(_) => "no_address",
+            Self::NoSpace { .. } => "no_space",
+            Self::NoImage { .. } => "no_image",
+            Self::BrokenImage { .. } => "broken_image",
+            Self::Unsupported { .. } => "unsupported",
+            Self::Boot { .. } => "boot_failed",
+            Self::HostUnfit { .. } => "host_unfit",
+            Self::Guest { source: AgentFailure::Refused { code, .. }, .. } => code.as_str(),
+            Self::Guest { source: AgentFailure::Silent { .. }, .. } => "guest_silent",
+            Self::Guest { source: AgentFailure::Broken { .. }, .. } => "guest_unreachable",
+            Self::MachineDied { .. } => "machine_died",
+            Self::Erase { .. } => "destroy_failed",
+            Self::Ledger(LedgerError::NoSpace { .. }) => "no_space",
+            Self::Ledger(_) => "state_not_saved",
+            Self::Busy { .. } => "busy",
+            Self::StillAttaching { .. } => "still_attaching",
+            Self::Logs { .. } => "logs_unreadable",
+            Self::Cancelled => "cancelled",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+
+    /// What a client of the tools can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::NotFound { known, .. } if known.is_empty() => {
+                "there are no workspaces; create one with workspace_create".to_owned()
+            }
+            Self::NotFound { known, .. } => {
+                format!("workspace_list shows all workspaces; there are: {}", known.join(", "))
+            }
+            Self::NotOwned { .. } => "take it over with workspace_adopt, then repeat the call".to_owned(),
+            Self::OwnerActive { .. } => {
+                "wait until its session is idle or has ended, or use a workspace of your own".to_owned()
+            }
+            Self::WrongState { refusal, .. } => refusal_hint(*refusal).to_owned(),
+            Self::NameTaken { .. } => "choose another name, or look at it with workspace_info".to_owned(),
+            Self::TooManyWorkspaces { .. } | Self::Quota(_) => {
+                "destroy workspaces that are no longer needed with workspace_destroy".to_owned()
+            }
+            Self::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".to_owned(),
+            Self::NoAddress(_) => "destroy workspaces that are no longer needed".to_owned(),
+            Self::NoSpace { .. } | Self::Ledger(_) => "free space on the host's disk".to_owned(),
+            Self::NoImage { name, .. } => format!("run `agentiso image build {name}` on the host"),
+            Self::BrokenImage { name, .. } => format!("run `agentiso image build {name}` on the host again"),
+            Self::Unsupported { .. } => "leave the argument out".to_owned(),
+            Self::Boot { .. } => {
+                "try again; workspace_logs shows the console of a workspace that exists".to_owned()
+            }
+            Self::HostUnfit { .. } => "run `agentiso check` on the host; it names what is missing".to_owned(),
+            Self::MachineDied { .. } => {
+                "workspace_logs shows its last output; workspace_start brings it up again".to_owned()
+            }
+            Self::Erase { .. } => "try again once the cause is removed".to_owned(),
+            Self::Busy { .. } | Self::StillAttaching { .. } => "try again in a moment".to_owned(),
+            Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => {
+                "look at workspace_logs; workspace_stop and workspace_start restart the machine".to_owned()
+            }
+            Self::OutOfRange(_)
+            | Self::Guest { source: AgentFailure::Refused { .. }, .. }
+            | Self::Logs { .. }
+            | Self::Cancelled
+            | Self::ShuttingDown => return None,
+        };
+        Some(text)
+    }
+
+    /// The same for somebody at a shell.
+    pub fn shell_hint(&self) -> Option<String> {
+        let text = match self {
+            Self::NotFound { .. } => "`agentiso ps` shows all workspaces".to_owned(),
+            Self::WrongState { refusal: Refusal::NotRunning, name, .. } => format!("`agentiso start {name}`"),
+            Self::NameTaken { name } => format!("choose another name, or `agentiso rm {name}` first"),
+            Self::TooManyWorkspaces { .. } => "`agentiso rm` workspaces that are no longer needed".to_owned(),
+            Self::MachineDied { name, .. } => {
+                format!(
+                    "`agentiso logs {name}` shows its last output; `agentiso start {name}` brings it up again"
+                )
+            }
+            Self::Boot { .. } => "`agentiso check --deep` tries the boot step by step".to_owned(),
+            Self::NotOwned { .. }
+            | Self::OwnerActive { .. }
+            | Self::WrongState { .. }
+            | Self::OutOfRange(_)
+            | Self::Quota(_)
+            | Self::HostMemory(_)
+            | Self::NoAddress(_)
+            | Self::NoSpace { .. }
+            | Self::NoImage { .. }
+            | Self::BrokenImage { .. }
+            | Self::Unsupported { .. }
+            | Self::HostUnfit { .. }
+            | Self::Guest { .. }
+            | Self::Erase { .. }
+            | Self::Ledger(_)
+            | Self::Busy { .. }
+            | Self::StillAttaching { .. }
+            | Self::Logs { .. }
+            | Self::Cancelled
+            | Self::ShuttingDown => return self.hint(),
+        };
+        Some(text)
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::OwnerActive { .. }
+            | Self::HostMemory(_)
+            | Self::Boot { .. }
+            | Self::Busy { .. }
+            | Self::StillAttaching { .. }
+            | Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => true,
+            Self::WrongState { refusal, .. } => match refusal {
+                Refusal::BeingCreated | Refusal::BeingStarted | Refusal::BeingStopped => true,
+                Refusal::NotRunning | Refusal::AlreadyRunning | Refusal::BeingDestroyed => false,
+            },
+            Self::NotFound { .. }
+            | Self::NotOwned { .. }
+            | Self::NameTaken { .. }
+            | Self::OutOfRange(_)
+            | Self::TooManyWorkspaces { .. }
+            | Self::Quota(_)
+            | Self::NoAddress(_)
+            | Self::NoSpace { .. }
+            | Self::NoImage { .. }
+            | Self::BrokenImage { .. }
+            | Self::Unsupported { .. }
+            | Self::HostUnfit { .. }
+            | Self::Guest { source: AgentFailure::Refused { .. }, .. }
+            | Self::MachineDied { .. }
+            | Self::Erase { .. }
+            | Self::Ledger(_)
+            | Self::Logs { .. }
+            | Self::Cancelled
+            | Self::ShuttingDown => false,
+        }
+    }
+
+    /// The failure of a boot, told apart by whose fault it is.
+    pub(crate) fn boot(name: &WorkspaceName, failure: BootFailure) -> Self {
+        match failure {
+            BootFailure::NoSpace { what } => Self::NoSpace { what },
+            BootFailure::HostUnfit { reason } => Self::HostUnfit { reason },
+            BootFailure::Ledger(error) => Self::Ledger(error),
+            BootFailure::TimedOut { .. } | BootFailure::Failed { .. } => {
+                Self::Boot { name: name.clone(), source: failure }
+            }
+        }
+    }
+}
+
+fn refusal_hint(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NotRunning => "start it with workspace_start",
+        Refusal::AlreadyRunning => "use it as it is, or stop it first with workspace_stop",
+        Refusal::BeingCreated | Refusal::BeingStarted | Refusal::BeingStopped => {
+            "try again in a moment; workspace_info shows its state"
+        }
+        Refusal::BeingDestroyed => "create another with workspace_create",
+    }
+}
+
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
+}
+
+fn owner_words(owner: &Option<SessionId>) -> &'static str {
+    if owner.is_some() { " but by another" } else { "; nobody owns it" }
+}
+
+fn because(reason: &Option<String>) -> String {
+    reason.as_ref().map(|reason| format!(" (it stopped because {reason})")).unwrap_or_default()
+}
+
+fn known_images(known: &[String]) -> String {
+    if known.is_empty() { "; no image is".to_owned() } else { format!("; built are: {}", known.join(", ")) }
+}
+
+fn join(problems: &[OutOfRange]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_workspace_names_the_nearest_and_the_known() {
+        let error = OpError::NotFound {
+            wanted: "wbe".to_owned(),
+            nearest: Some("web".to_owned()),
+            known: vec!["web".to_owned(), "db".to_owned()],
+        };
+        assert_eq!(error.to_string(), "no workspace \"wbe\" exists; did you mean \"web\"?");
+        assert!(error.hint().unwrap().contains("web, db"));
+    }
+
+    #[test]
+    fn a_missing_image_says_how_to_build_it() {
+        let error = OpError::NoImage { name: ImageName::parse("debian-dev").unwrap(), known: Vec::new() };
+        assert!(error.hint().unwrap().contains("agentiso image build"));
+        assert_eq!(error.code(), "no_image");
+    }
+
+    #[test]
+    fn every_number_out_of_range_is_in_the_message() {
+        let problems = ["vcpus", "disk_gb"].map(|field| OutOfRange { field, value: 0, min: 1, max: 8 });
+        let text = OpError::OutOfRange(problems.to_vec()).to_string();
+        assert!(text.contains("vcpus") && text.contains("disk_gb"), "{text}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Commands and files in one running guest, for as long as its machine lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::WorkspaceName;
+use agentiso_core::paths::GuestPath;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+
+use crate::error::OpError;
+use crate::machines::{
+    AgentFailure, DirEntry, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, Machine, WriteFile,
+};
+use crate::session::{Call, Session};
+
+/// When a connection breaks, the machine's end may be the cause and be noticed a moment later; the answer then
+/// names the cause.
+const CAUSE_OF_DEATH_WAIT: Duration = Duration::from_millis(500);
+
+/// A handle on a running guest. Calls on it keep the session active.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    session: Session,
+    id: WorkspaceId,
+    name: WorkspaceName,
+    machine: Arc<dyn Machine>,
+    agent: Arc<dyn GuestAgent>,
+}
+
+/// Events of a running command; dropping it kills the command.
+pub type ExecStream = BoxStream<'static, Result<ExecEvent, OpError>>;
+
+impl Guest {
+    pub(crate) fn new(
+        session: Session,
+        id: WorkspaceId,
+        name: WorkspaceName,
+        machine: Arc<dyn Machine>,
+    ) -> Self {
+        let agent = machine.agent();
+        Self { session, id, name, machine, agent }
+    }
+
+    pub fn id(&self) -> WorkspaceId {
+        self.id
+    }
+
+    pub fn name(&self) -> &WorkspaceName {
+        &self.name
+    }
+
+    /// Runs a command to its end. Dropping the future kills it.
+    pub async fn exec(&self, spec: ExecSpec) -> Result<ExecOutcome, OpError> {
+        let mut events = self.exec_stream(spec).await?;
+        while let Some(event) = events.next().await {
+            match event? {
+                ExecEvent::Exited(outcome) => return Ok(outcome),
+                ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
+            }
+        }
+        let reason = "the guest's answer ended before the command did".to_owned();
+        Err(self.failed("exec", AgentFailure::Broken { reason }).await)
+    }
+
+    pub async fn exec_stream(&self, spec: ExecSpec) -> Result<ExecStream, OpError> {
+        let call = self.session.begin_call();
+        let events = self.alive("exec", self.agent.exec(spec)).await?;
+        Ok(Box::pin(self.clone().watched(events, call)))
+    }
+
+    /// Passes events on until the last one, an error, or the machine's end.
+    fn watched(
+        self,
+        events: impl Stream<Item = Result<ExecEvent, AgentFailure>> + Send + Unpin + 'static,
+        call: Call,
+    ) -> impl Stream<Item = Result<ExecEvent, OpError>> + Send {
+        let state = Some((events, self, call));
+        futures::stream::unfold(state, |state| async move {
+            let (mut events, guest, call) = state?;
+            let next = {
+                let exited = guest.machine.exited();
+                tokio::select! {
+                    // What the guest still said is worth more than the news that it ended.
+                    biased;
+                    event = events.next() => event,
+                    reason = exited => return Some((Err(guest.died(reason.text)), None)),
+                }
+            };
+            match next? {
+                Ok(event) => {
+                    let last = matches!(event, ExecEvent::Exited(_));
+                    Some((Ok(event), (!last).then_some((events, guest, call))))
+                }
+                Err(failure) => Some((Err(guest.failed("exec", failure).await), None)),
+            }
+        })
+    }
+
+    /// At most `limit` bytes from `offset`.
+    pub async fn read_file(&self, path: &GuestPath, offset: u64, limit: u64) -> Result<FileContent, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("reading a file", self.agent.read_file(path, offset, limit)).await
+    }
+
+    pub async fn write_file(&self, file: WriteFile, data: Bytes) -> Result<(), OpError> {
+        let _call = self.session.begin_call();
+        self.alive("writing a file", self.agent.write_file(file, data)).await
+    }
+
+    /// Replaces the first occurrence, or all; says how many.
+    pub async fn edit_file(&self, path: &GuestPath, old: &str, new: &str, all: bool) -> Result<u64, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("editing a file", self.agent.edit_file(path, old, new, all)).await
+    }
+
+    pub async fn list_dir(&self, path: &GuestPath) -> Result<Vec<DirEntry>, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("listing a directory", self.agent.list_dir(path)).await
+    }
+
+    /// Waits for the answer, but no longer than the machine lives.
+    async fn alive<T>(
+        &self,
+        operation: &'static str,
+        answer: impl Future<Output = Result<T, AgentFailure>>,
+    ) -> Result<T, OpError> {
+        let answered = tokio::select! {
+            biased;
+            answer = answer => answer,
+            reason = self.machine.exited() => return Err(self.died(reason.text)),
+        };
+        match answered {
+            Ok(value) => Ok(value),
+            Err(failure) => Err(self.failed(operation, failure).await),
+        }
+    }
+
+    async fn failed(&self, operation: &'static str, source: AgentFailure) -> OpError {
+        if matches!(source, AgentFailure::Broken { .. })
+            && let Ok(reason) = tokio::time::timeout(CAUSE_OF_DEATH_WAIT, self.machine.exited()).await
+        {
+            return self.died(reason.text);
+        }
+        OpError::Guest { name: self.name.clone(), operation, source }
+    }
+
+    fn died(&self, reason: String) -> OpError {
+        OpError::MachineDied { name: self.name.clone(), reason }
+    }
+}

@@ -1,0 +1,116 @@
+//! What outsiders see of a workspace and what they ask for: plain values without handles.
+
+use std::net::Ipv4Addr;
+
+use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::lifecycle::{Phase, PublicState};
+use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::resources::Resources;
+use serde::{Deserialize, Serialize};
+
+/// What a caller wants made. What is `None` comes from the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateRequest {
+    pub name: Option<WorkspaceName>,
+    pub base_image: Option<ImageName>,
+    pub vcpus: Option<u32>,
+    pub memory_mb: Option<u32>,
+    pub disk_gb: Option<u32>,
+    pub allow_internet: Option<bool>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Created {
+    pub info: WorkspaceInfo,
+    /// From the call to a guest that answers under its own identity.
+    pub boot_time_ms: u64,
+    pub from_pool: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Adopted {
+    pub info: WorkspaceInfo,
+    pub forced: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct BulkAdopted {
+    pub adopted: Vec<WorkspaceInfo>,
+    pub errors: Vec<(WorkspaceId, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceInfo {
+    pub id: WorkspaceId,
+    pub name: WorkspaceName,
+    pub state: PublicState,
+    pub phase: Phase,
+    pub base_image: ImageName,
+    pub ip: Ipv4Addr,
+    pub resources: Resources,
+    /// Whether the session that asked owns it.
+    pub owned: bool,
+    pub owner: Option<SessionId>,
+    pub network: NetworkInfo,
+    pub snapshots: Vec<SnapshotInfo>,
+    pub created_at: jiff::Timestamp,
+    /// Only filled in by `info`, which looks at the disk.
+    pub disk_used_bytes: Option<u64>,
+    pub disk_volsize_bytes: Option<u64>,
+    /// Why it is stopped, if it did not stop because somebody asked for it.
+    pub stop_reason: Option<String>,
+    pub pid: Option<i32>,
+    /// How its machine last came up.
+    pub rung: Option<Rung>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkInfo {
+    pub allow_internet: bool,
+    pub allow_inter_vm: bool,
+    #[serde(default)]
+    pub allowed_ports: Vec<u16>,
+    #[serde(default)]
+    pub port_forwards: Vec<PortForward>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortForward {
+    pub host_port: u16,
+    pub guest_port: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    pub id: String,
+    pub name: String,
+    pub has_memory: bool,
+    pub parent: Option<String>,
+    pub created_at: jiff::Timestamp,
+}
+
+/// A rung of the boot ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rung {
+    ImageTemplate,
+    BareTemplate,
+    ColdBoot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogKind {
+    Console,
+    Stderr,
+    All,
+}
+
+/// The last lines of a machine's logs. `None` for what was not asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logs {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub console: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+}

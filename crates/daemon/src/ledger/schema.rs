@@ -1,0 +1,76 @@
+//! The stored form of the state, version 4.
+//!
+//! It is apart from the types the daemon works with: what another version may read must not change because a
+//! field was renamed. Versions below 4 were written by an earlier program whose machines this one cannot run.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::lifecycle::Phase;
+use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::resources::Resources;
+use serde::{Deserialize, Serialize};
+
+use crate::info::{NetworkInfo, Rung};
+use crate::machines::MachineRecord;
+
+pub const SCHEMA_VERSION: u64 = 4;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LedgerDocument {
+    pub schema_version: u64,
+    pub saved_at: jiff::Timestamp,
+    pub workspaces: BTreeMap<WorkspaceId, StoredWorkspace>,
+    #[serde(default)]
+    pub sessions: Vec<StoredSession>,
+    /// Reserved for teams; readers of the file expect the key.
+    #[serde(default)]
+    pub teams: serde_json::Map<String, serde_json::Value>,
+    #[serde(default)]
+    pub counters: Counters,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredWorkspace {
+    pub name: WorkspaceName,
+    pub phase: Phase,
+    /// Present in every phase in which a process may exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    pub image: StoredImage,
+    pub resources: Resources,
+    pub ip: Ipv4Addr,
+    #[serde(default)]
+    pub network: NetworkInfo,
+    pub created_at: jiff::Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung: Option<Rung>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredImage {
+    pub name: ImageName,
+    pub id: String,
+    pub virtual_size: u64,
+}
+
+/// A session that owns something. After a restart it is a ghost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredSession {
+    pub session_id: SessionId,
+    pub workspace_ids: Vec<WorkspaceId>,
+    pub created_at: jiff::Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The address given last: addresses are handed out in a ring.
+    #[serde(default)]
+    pub last_address: Option<Ipv4Addr>,
+    /// Workspaces ever made.
+    #[serde(default)]
+    pub workspaces_created: u64,
+}

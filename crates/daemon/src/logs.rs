@@ -1,0 +1,75 @@
+//! The last lines of a machine's log files, whatever a guest wrote into them.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::info::{LogKind, Logs};
+
+/// What is read of a log at most: enough for thousands of lines, and a guest that writes one endless line
+/// cannot make the answer larger.
+const MAX_TAIL_BYTES: u64 = 1 << 20;
+
+pub(crate) fn read(directory: &Path, kind: LogKind, max_lines: usize) -> io::Result<Logs> {
+    let one = |file: &str| tail(&directory.join(file), max_lines).map(Some);
+    Ok(match kind {
+        LogKind::Console => Logs { console: one("console.log")?, stderr: None },
+        LogKind::Stderr => Logs { console: None, stderr: one("stderr.log")? },
+        LogKind::All => Logs { console: one("console.log")?, stderr: one("stderr.log")? },
+    })
+}
+
+/// The last lines of a file; empty if there is none yet.
+fn tail(path: &Path, max_lines: usize) -> io::Result<String> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(error),
+    };
+    let size = file.metadata()?.len();
+    let cut = size.saturating_sub(MAX_TAIL_BYTES);
+    file.seek(SeekFrom::Start(cut))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes)?;
+    if cut > 0 {
+        // The first line is only the end of one, unless all of it is one line.
+        let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        bytes.drain(..whole);
+    }
+    Ok(last_lines(&String::from_utf8_lossy(&bytes), max_lines))
+}
+
+fn last_lines(text: &str, max_lines: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(max_lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_given_and_a_missing_file_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("console.log"), "a\r\nb\nc\u{ff}\n").unwrap();
+        let logs = read(dir.path(), LogKind::All, 2).unwrap();
+        assert_eq!(logs.console.as_deref(), Some("b\nc\u{ff}"));
+        assert_eq!(logs.stderr.as_deref(), Some(""));
+        assert_eq!(read(dir.path(), LogKind::Stderr, 2).unwrap().console, None);
+    }
+
+    #[test]
+    fn an_endless_line_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("console.log"), vec![b'x'; 3 << 20]).unwrap();
+        let console = read(dir.path(), LogKind::Console, 100).unwrap().console.unwrap();
+        assert_eq!(console.len(), 1 << 20);
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_do_not_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("console.log"), [0xff, 0xfe, b'\n', b'x']).unwrap();
+        assert!(read(dir.path(), LogKind::Console, 9).unwrap().console.unwrap().ends_with("\nx"));
+    }
+}

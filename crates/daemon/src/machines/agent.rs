@@ -1,0 +1,192 @@
+//! What can be asked of a guest: commands and files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use agentiso_core::paths::GuestPath;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use thiserror::Error;
+
+/// How much of each stream is kept unless the caller says otherwise, from the tool contract.
+const DEFAULT_MAX_OUTPUT: u64 = 262_144;
+
+/// A command for the guest's `/bin/sh -c`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecSpec {
+    pub command: String,
+    /// `None`: `/root`.
+    pub workdir: Option<GuestPath>,
+    pub env: BTreeMap<String, String>,
+    /// The process group is killed when it is over.
+    pub timeout: Option<Duration>,
+    /// Bytes kept of the beginning of each stream.
+    pub head_bytes: u64,
+    /// Bytes kept of the end of each stream, beyond the head.
+    pub tail_bytes: u64,
+    /// Whether output is also sent while the command runs.
+    pub stream: bool,
+}
+
+impl ExecSpec {
+    pub fn shell(command: impl Into<String>) -> Self {
+        Self {
+            command: command.into(),
+            workdir: None,
+            env: BTreeMap::new(),
+            timeout: None,
+            head_bytes: DEFAULT_MAX_OUTPUT,
+            tail_bytes: 0,
+            stream: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecEvent {
+    Started {
+        pid: u32,
+    },
+    /// Only with [`ExecSpec::stream`].
+    Output {
+        stream: OutputStream,
+        data: Bytes,
+    },
+    /// The last event.
+    Exited(ExecOutcome),
+}
+
+/// Dropping it kills the command's process group.
+pub type ExecEvents = BoxStream<'static, Result<ExecEvent, AgentFailure>>;
+
+/// What was kept of one stream: all of it while `total_bytes` equals the lengths of head and tail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    pub head: Bytes,
+    pub tail: Bytes,
+    pub total_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOutcome {
+    /// `None` when a signal ended it.
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub timed_out: bool,
+    pub stdout: Captured,
+    pub stderr: Captured,
+    pub duration: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileContent {
+    pub data: Bytes,
+    /// The size of the whole file.
+    pub size: u64,
+    pub mode: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteFile {
+    pub path: GuestPath,
+    pub mode: Option<u32>,
+    pub create_parents: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    File,
+    Dir,
+    Symlink,
+    Other,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// File names are bytes in the guest; what is not UTF-8 in them is replaced.
+    pub name: String,
+    pub kind: EntryKind,
+    pub size: u64,
+    pub mode: u32,
+    /// Unix seconds.
+    pub modified: i64,
+}
+
+/// The guest's reasons to refuse, stable across versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuestCode {
+    NotFound,
+    IsDirectory,
+    NotDirectory,
+    AlreadyExists,
+    PermissionDenied,
+    NoSpace,
+    NoMatch,
+    TooLarge,
+    Invalid,
+    Unsupported,
+    Internal,
+}
+
+impl GuestCode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::IsDirectory => "is_directory",
+            Self::NotDirectory => "not_directory",
+            Self::AlreadyExists => "already_exists",
+            Self::PermissionDenied => "permission_denied",
+            Self::NoSpace => "no_space",
+            Self::NoMatch => "no_match",
+            Self::TooLarge => "too_large",
+            Self::Invalid => "invalid",
+            Self::Unsupported => "unsupported",
+            Self::Internal => "guest_failed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AgentFailure {
+    /// The guest answered: no.
+    #[error("{message}")]
+    Refused { code: GuestCode, message: String },
+    #[error("the guest did not answer within {seconds} s")]
+    Silent { seconds: u64 },
+    #[error("the connection to the guest broke: {reason}")]
+    Broken { reason: String },
+}
+
+/// A connection to one guest that mends itself. Any number of calls may run at once.
+pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
+    fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>>;
+
+    /// At most `limit` bytes from `offset`; past the end there are none.
+    fn read_file<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        offset: u64,
+        limit: u64,
+    ) -> BoxFuture<'a, Result<FileContent, AgentFailure>>;
+
+    fn write_file(&self, file: WriteFile, data: Bytes) -> BoxFuture<'_, Result<(), AgentFailure>>;
+
+    /// How many occurrences were replaced.
+    fn edit_file<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        old: &'a str,
+        new: &'a str,
+        replace_all: bool,
+    ) -> BoxFuture<'a, Result<u64, AgentFailure>>;
+
+    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<Vec<DirEntry>, AgentFailure>>;
+}

@@ -1,0 +1,15 @@
+//! What exists and who owns it: values and decisions, no I/O and no clock.
+//!
+//! The registry is the one place where names, addresses and quota are given out, so doing it under one lock is
+//! what makes concurrent creates exact. Quota is never counted up and down: it is the sum over the entries, and
+//! an entry is there from the moment it is reserved.
+
+mod entry;
+mod sessions;
+mod stored;
+mod table;
+
+pub(crate) use entry::{Status, Workspace};
+pub use sessions::SessionKind;
+pub(crate) use stored::{from_ledger, to_ledger};
+pub(crate) use table::{Limits, Registry, Wanted};

@@ -1,0 +1,148 @@
+//! Who is connected, since when, and when each last did something.
+//!
+//! ```text
+//!  opened ──▶ live (counted handles, calls under way) ──last handle gone──▶ ghost ──owns nothing──▶ forgotten
+//! ```
+//!
+//! A ghost is what the ledger restores, too: a name that still owns workspaces and that nobody speaks for.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use agentiso_core::ids::SessionId;
+
+/// How long a live owner must have been silent before its workspaces may be taken from it.
+pub(crate) const TAKEOVER_AFTER: Duration = Duration::from_secs(60);
+
+/// What a session may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionKind {
+    /// One client connection: owns what it makes, within its quota.
+    Client,
+    /// Somebody at a shell of this host: may do everything, shares one identity with all others there.
+    Shell,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    created_at: jiff::Timestamp,
+    /// Handles that speak for it. None left: a ghost.
+    handles: usize,
+    calls: usize,
+    last_call: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions(BTreeMap<SessionId, Entry>);
+
+impl Sessions {
+    pub(crate) fn open(&mut self, id: &SessionId, now: jiff::Timestamp) {
+        let fresh = Entry { created_at: now, handles: 0, calls: 0, last_call: None };
+        self.0.entry(id.clone()).or_insert(fresh).handles += 1;
+    }
+
+    pub(crate) fn restore_ghost(&mut self, id: &SessionId, created_at: jiff::Timestamp) {
+        let ghost = Entry { created_at, handles: 0, calls: 0, last_call: None };
+        self.0.entry(id.clone()).or_insert(ghost);
+    }
+
+    /// One handle fewer. The caller forgets sessions that own nothing.
+    pub(crate) fn close(&mut self, id: &SessionId) {
+        if let Some(entry) = self.0.get_mut(id) {
+            entry.handles = entry.handles.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn call_begins(&mut self, id: &SessionId, now: Instant) {
+        if let Some(entry) = self.0.get_mut(id) {
+            entry.calls += 1;
+            entry.last_call = Some(now);
+        }
+    }
+
+    pub(crate) fn call_ends(&mut self, id: &SessionId, now: Instant) {
+        if let Some(entry) = self.0.get_mut(id) {
+            entry.calls = entry.calls.saturating_sub(1);
+            entry.last_call = Some(now);
+        }
+    }
+
+    pub(crate) fn is_ghost(&self, id: &SessionId) -> bool {
+        self.0.get(id).is_none_or(|entry| entry.handles == 0)
+    }
+
+    /// How long a live session has been silent; a ghost has been for ever, which is `None`.
+    pub(crate) fn idle(&self, id: &SessionId, now: Instant) -> Option<Duration> {
+        let entry = self.0.get(id).filter(|entry| entry.handles > 0)?;
+        if entry.calls > 0 {
+            return Some(Duration::ZERO);
+        }
+        entry.last_call.map(|last| now.saturating_duration_since(last)).or(Some(TAKEOVER_AFTER))
+    }
+
+    /// Whether its workspaces may be taken: it is a ghost, or silent for long enough.
+    pub(crate) fn may_be_robbed(&self, id: &SessionId, now: Instant) -> Result<(), Duration> {
+        match self.idle(id, now) {
+            Some(idle) if idle < TAKEOVER_AFTER => Err(idle),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(crate) fn created_at(&self, id: &SessionId) -> Option<jiff::Timestamp> {
+        self.0.get(id).map(|entry| entry.created_at)
+    }
+
+    /// Drops ghosts that own nothing: nothing refers to them any more.
+    pub(crate) fn forget_ghosts(&mut self, owns_something: impl Fn(&SessionId) -> bool) {
+        self.0.retain(|id, entry| entry.handles > 0 || owns_something(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened() -> (Sessions, SessionId, Instant) {
+        let mut sessions = Sessions::default();
+        let id = SessionId::random();
+        sessions.open(&id, jiff::Timestamp::UNIX_EPOCH);
+        (sessions, id, Instant::now())
+    }
+
+    #[test]
+    fn a_session_is_protected_for_sixty_seconds_after_its_last_call() {
+        let (mut sessions, id, start) = opened();
+        sessions.call_begins(&id, start);
+        sessions.call_ends(&id, start);
+        assert!(sessions.may_be_robbed(&id, start + Duration::from_secs(59)).is_err());
+        assert!(sessions.may_be_robbed(&id, start + Duration::from_secs(60)).is_ok());
+    }
+
+    #[test]
+    fn a_session_with_a_call_under_way_is_active_however_long_it_takes() {
+        let (mut sessions, id, start) = opened();
+        sessions.call_begins(&id, start);
+        assert_eq!(sessions.may_be_robbed(&id, start + Duration::from_secs(3600)), Err(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_session_without_handles_is_a_ghost_and_idle_for_ever() {
+        let (mut sessions, id, start) = opened();
+        sessions.call_begins(&id, start);
+        sessions.call_ends(&id, start);
+        sessions.close(&id);
+        assert!(sessions.is_ghost(&id));
+        assert!(sessions.may_be_robbed(&id, start).is_ok());
+    }
+
+    #[test]
+    fn a_session_lives_until_its_last_handle_is_gone() {
+        let (mut sessions, id, _) = opened();
+        sessions.open(&id, jiff::Timestamp::UNIX_EPOCH);
+        sessions.close(&id);
+        assert!(!sessions.is_ghost(&id));
+        sessions.close(&id);
+        sessions.forget_ghosts(|_| false);
+        assert_eq!(sessions.created_at(&id), None);
+    }
+}

@@ -1,0 +1,294 @@
+//! All workspaces of one server: reservation, lookup, ownership.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use agentiso_core::address::{AddressPool, Subnet};
+use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::lifecycle::Operation;
+use agentiso_core::memory::HostMemory;
+use agentiso_core::names::{WorkspaceName, WorkspaceRef};
+use agentiso_core::quota::{SESSION_QUOTA, Usage};
+use agentiso_core::resources::{OutOfRange, ResourceLimits, Resources};
+use agentiso_core::suggest::nearest;
+
+use super::entry::{Status, Workspace};
+use super::sessions::{SessionKind, Sessions};
+use crate::error::OpError;
+use crate::info::NetworkInfo;
+use crate::machines::ImageRef;
+
+/// Names listed in a "not found": enough to pick from, too few to flood a context.
+const NAMES_IN_ERRORS: usize = 20;
+
+const GIB: u64 = 1 << 30;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) resources: ResourceLimits,
+    pub(crate) max_workspaces: u32,
+    pub(crate) subnet: Subnet,
+}
+
+/// A create whose defaults are filled in.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: Option<WorkspaceName>,
+    pub(crate) image: ImageRef,
+    pub(crate) resources: Resources,
+    pub(crate) network: NetworkInfo,
+    pub(crate) created_at: jiff::Timestamp,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Registry {
+    pub(super) workspaces: BTreeMap<WorkspaceId, Workspace>,
+    pub(super) addresses: AddressPool,
+    pub(super) created_total: u64,
+    pub(crate) sessions: Sessions,
+    limits: Limits,
+}
+
+impl Registry {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            workspaces: BTreeMap::new(),
+            addresses: AddressPool::new(limits.subnet),
+            created_total: 0,
+            sessions: Sessions::default(),
+            limits,
+        }
+    }
+
+    pub(crate) fn get(&self, id: &WorkspaceId) -> Option<&Workspace> {
+        self.workspaces.get(id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Workspace> {
+        self.workspaces.values()
+    }
+
+    /// Whether the first digits of an id, which name its run directory, belong to a workspace.
+    pub(crate) fn knows_short(&self, short: &str) -> bool {
+        self.workspaces.keys().any(|id| id.short() == short)
+    }
+
+    pub(crate) fn find(&self, wanted: &WorkspaceRef) -> Result<&Workspace, OpError> {
+        let found = match wanted {
+            WorkspaceRef::Id(id) => self.workspaces.get(id),
+            WorkspaceRef::Name(name) => self.workspaces.values().find(|w| w.name.as_str() == name),
+        };
+        found.ok_or_else(|| {
+            let names = || self.workspaces.values().map(|w| w.name.as_str());
+            let wanted = wanted.to_string();
+            OpError::NotFound {
+                nearest: nearest(&wanted, names()).map(str::to_owned),
+                known: names().take(NAMES_IN_ERRORS).map(str::to_owned).collect(),
+                // What a caller wrote may be anything; only its beginning is repeated.
+                wanted: wanted.chars().take(128).collect(),
+            }
+        })
+    }
+
+    /// Finds a workspace that the session may use.
+    pub(crate) fn find_owned(
+        &self,
+        wanted: &WorkspaceRef,
+        session: &SessionId,
+        kind: SessionKind,
+    ) -> Result<&Workspace, OpError> {
+        let workspace = self.find(wanted)?;
+        if kind == SessionKind::Shell || workspace.owner.as_ref() == Some(session) {
+            return Ok(workspace);
+        }
+        Err(OpError::NotOwned { name: workspace.name.clone(), owner: workspace.owner.clone() })
+    }
+
+    /// Finds a workspace that the session may destroy: its own, one without a live owner, or one whose owner has
+    /// been silent for long enough.
+    pub(crate) fn find_destroyable(
+        &self,
+        wanted: &WorkspaceRef,
+        session: &SessionId,
+        kind: SessionKind,
+        now: Instant,
+    ) -> Result<&Workspace, OpError> {
+        match self.find_owned(wanted, session, kind) {
+            Err(OpError::NotOwned { .. }) => {
+                let workspace = self.find(wanted)?;
+                self.check_takeover(workspace, now)?;
+                Ok(workspace)
+            }
+            found => found,
+        }
+    }
+
+    pub(crate) fn admit(workspace: &Workspace, operation: Operation) -> Result<(), OpError> {
+        workspace.status.phase().admit(operation).map_err(|refusal| OpError::WrongState {
+            name: workspace.name.clone(),
+            refusal,
+            stop_reason: workspace.status.stop_reason().map(str::to_owned),
+        })
+    }
+
+    pub(crate) fn usage(&self, session: &SessionId) -> Usage {
+        let add = |sum: Usage, of: Usage| Usage {
+            workspaces: sum.workspaces + of.workspaces,
+            memory_mb: sum.memory_mb + of.memory_mb,
+            disk_gb: sum.disk_gb + of.disk_gb,
+        };
+        let owned = self.workspaces.values().filter(|w| w.owner.as_ref() == Some(session));
+        owned.map(|w| Usage::of(&w.resources)).fold(Usage::default(), add)
+    }
+
+    /// Takes name, address and quota for a workspace that is about to be made, or nothing at all.
+    pub(crate) fn reserve(
+        &mut self,
+        wanted: Wanted,
+        session: &SessionId,
+        kind: SessionKind,
+        memory: Option<HostMemory>,
+    ) -> Result<Workspace, OpError> {
+        let problems = self.problems(&wanted);
+        if !problems.is_empty() {
+            return Err(OpError::OutOfRange(problems));
+        }
+        let id = self.fresh_id();
+        let name = wanted.name.unwrap_or_else(|| WorkspaceName::default_for(&id));
+        if self.workspaces.values().any(|w| w.name == name) {
+            return Err(OpError::NameTaken { name });
+        }
+        let (used, limit) = (self.workspaces.len() as u64, u64::from(self.limits.max_workspaces));
+        if used >= limit {
+            return Err(OpError::TooManyWorkspaces { used, limit });
+        }
+        if kind == SessionKind::Client {
+            self.usage(session).reserve(Usage::of(&wanted.resources), SESSION_QUOTA)?;
+        }
+        self.admit_memory(wanted.resources.memory_mb, memory)?;
+        let address = self.addresses.take()?;
+        let workspace = Workspace {
+            id,
+            name,
+            image: wanted.image,
+            resources: wanted.resources,
+            address,
+            network: wanted.network,
+            created_at: wanted.created_at,
+            owner: Some(session.clone()),
+            status: Status::Creating { machine: None },
+            rung: None,
+        };
+        self.workspaces.insert(id, workspace.clone());
+        self.created_total += 1;
+        Ok(workspace)
+    }
+
+    fn problems(&self, wanted: &Wanted) -> Vec<OutOfRange> {
+        let mut problems = wanted.resources.problems(&self.limits.resources);
+        let image_gb = wanted.image.virtual_size.div_ceil(GIB);
+        let disk_gb = u64::from(wanted.resources.disk_gb);
+        if disk_gb < image_gb && !problems.iter().any(|problem| problem.field == "disk_gb") {
+            let max = self.limits.resources.max_disk_gb.into();
+            problems.push(OutOfRange { field: "disk_gb", value: disk_gb, min: image_gb, max });
+        }
+        problems
+    }
+
+    /// An id whose short form, which names the run directory, is free as well.
+    fn fresh_id(&self) -> WorkspaceId {
+        loop {
+            let id = WorkspaceId::random();
+            if !self.knows_short(&id.short()) {
+                return id;
+            }
+        }
+    }
+
+    /// Whether one more machine may come up now.
+    pub(crate) fn admit_memory(&self, wanted_mb: u32, memory: Option<HostMemory>) -> Result<(), OpError> {
+        let Some(memory) = memory else { return Ok(()) };
+        let pending = self.workspaces.values().filter(|w| w.status.is_coming_up());
+        let pending_mb = pending.map(|w| u64::from(w.resources.memory_mb)).sum();
+        Ok(memory.admit(wanted_mb.into(), pending_mb)?)
+    }
+
+    pub(crate) fn update(
+        &mut self,
+        id: &WorkspaceId,
+        change: impl FnOnce(&mut Workspace),
+    ) -> Option<&Workspace> {
+        let workspace = self.workspaces.get_mut(id)?;
+        change(workspace);
+        Some(workspace)
+    }
+
+    /// The workspace is gone: its name, address and share of the quota are free again.
+    pub(crate) fn remove(&mut self, id: &WorkspaceId) -> Option<Workspace> {
+        let workspace = self.workspaces.remove(id)?;
+        self.addresses.release(workspace.address);
+        self.forget_ghosts();
+        Some(workspace)
+    }
+
+    pub(crate) fn close_session(&mut self, session: &SessionId) {
+        self.sessions.close(session);
+        self.forget_ghosts();
+    }
+
+    fn forget_ghosts(&mut self) {
+        let workspaces = &self.workspaces;
+        self.sessions.forget_ghosts(|id| workspaces.values().any(|w| w.owner.as_ref() == Some(id)));
+    }
+
+    /// Whether whoever owns it must let go of it.
+    fn check_takeover(&self, workspace: &Workspace, now: Instant) -> Result<(), OpError> {
+        let Some(owner) = &workspace.owner else { return Ok(()) };
+        self.sessions
+            .may_be_robbed(owner, now)
+            .map_err(|idle| OpError::OwnerActive { name: workspace.name.clone(), idle_secs: idle.as_secs() })
+    }
+
+    /// Makes the session the owner. Without `force` a live owner keeps what it has, however long it has been
+    /// silent; with it, only one that made a call in the last minute does.
+    pub(crate) fn adopt(
+        &mut self,
+        id: &WorkspaceId,
+        session: &SessionId,
+        kind: SessionKind,
+        force: bool,
+        now: Instant,
+    ) -> Result<&Workspace, OpError> {
+        let workspace = self.find(&WorkspaceRef::Id(*id))?;
+        let (name, usage) = (workspace.name.clone(), Usage::of(&workspace.resources));
+        if workspace.owner.as_ref() != Some(session) {
+            if kind == SessionKind::Client {
+                let live_owner = workspace.owner.as_ref().filter(|owner| !self.sessions.is_ghost(owner));
+                self.check_takeover(workspace, now)?;
+                if let (Some(owner), false) = (live_owner, force) {
+                    return Err(OpError::NotOwned { name, owner: Some(owner.clone()) });
+                }
+                // Before the old owner loses it: a refusal must change nothing.
+                self.usage(session).reserve(usage, SESSION_QUOTA)?;
+            }
+            self.update(id, |workspace| workspace.owner = Some(session.clone()));
+            self.forget_ghosts();
+        }
+        self.find(&WorkspaceRef::Id(*id))
+    }
+
+    /// What a bulk adopt tries. Without force: what has no owner, a ghost, or one that is silent for long enough.
+    pub(crate) fn adoptable(&self, session: &SessionId, force: bool, now: Instant) -> Vec<WorkspaceId> {
+        let foreign = self.workspaces.values().filter(|w| w.owner.as_ref() != Some(session));
+        foreign.filter(|w| force || self.check_takeover(w, now).is_ok()).map(|w| w.id).collect()
+    }
+
+    pub(super) fn insert_restored(&mut self, workspace: Workspace) {
+        let address: Ipv4Addr = workspace.address;
+        if !self.addresses.claim(address) {
+            tracing::warn!(workspace = %workspace.name, %address, "its address is not one of the configured subnet");
+        }
+        self.workspaces.insert(workspace.id, workspace);
+    }
+}

@@ -1,0 +1,125 @@
+//! What becomes of a workspace that the ledger knows when a daemon starts.
+
+use super::handle::Live;
+use super::task::{Existence, Runner};
+use crate::machines::{AttachFailure, MachineRecord};
+use crate::registry::Status;
+
+/// What is to be done about one entry of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// It runs on: find its machine again.
+    Attach(MachineRecord),
+    /// Nothing runs and nothing should; the status is what it will be shown as.
+    Settle(Status),
+    /// A stop or start was cut short: make sure that nothing runs, then the same.
+    Halt { machine: Option<MachineRecord>, reason: Option<String> },
+    /// It was being made or destroyed.
+    Remove,
+}
+
+/// Decides from the ledger's status and whether the recorded process is there.
+pub(crate) fn plan(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -> Recovery {
+    match status {
+        Status::Running { machine } if is_alive(machine) => Recovery::Attach(machine.clone()),
+        Status::Running { .. } => Recovery::Settle(Status::Stopped {
+            reason: Some("its machine ended while no daemon was running".to_owned()),
+        }),
+        Status::Stopping { machine } => Recovery::Halt { machine: Some(machine.clone()), reason: None },
+        Status::Starting { machine } => Recovery::Halt {
+            machine: machine.clone(),
+            reason: Some("the daemon ended while it was starting".to_owned()),
+        },
+        Status::Stopped { .. } => Recovery::Settle(status.clone()),
+        Status::Creating { .. } | Status::Destroying { .. } => Recovery::Remove,
+    }
+}
+
+impl Runner {
+    pub(super) async fn recover(&mut self, recovery: Recovery) -> Existence {
+        match recovery {
+            Recovery::Settle(status) => {
+                self.shared.set_status(&self.id, status);
+                Existence::Exists
+            }
+            Recovery::Attach(record) => {
+                self.attach(&record).await;
+                Existence::Exists
+            }
+            Recovery::Halt { machine, reason } => {
+                self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+                self.settle(reason).await;
+                Existence::Exists
+            }
+            Recovery::Remove => match self.destroy().await {
+                Ok(()) => {
+                    tracing::info!(workspace = %self.name, "removed: it was half made or half destroyed");
+                    Existence::Gone
+                }
+                Err(error) => {
+                    tracing::error!(workspace = %self.name, %error, "a leftover could not be removed");
+                    Existence::Exists
+                }
+            },
+        }
+    }
+
+    async fn attach(&mut self, record: &MachineRecord) {
+        match self.shared.machines.attach(&self.spec, record).await {
+            Ok(machine) => {
+                tracing::info!(workspace = %self.name, pid = record.pid, "found again, running");
+                self.live.send_replace(Live::Up(machine));
+            }
+            Err(AttachFailure::Gone) => {
+                self.settle(Some("its machine ended while no daemon was running".to_owned())).await;
+            }
+            // A machine that nobody can reach would hold its disk for ever; its data is on the disk.
+            Err(AttachFailure::Unreachable { reason }) => {
+                tracing::error!(workspace = %self.name, %reason, "it runs but cannot be reached; it is ended");
+                self.shared.machines.halt(&self.spec, Some(record)).await;
+                self.settle(Some(format!("after a restart of the daemon it could not be reached: {reason}")))
+                    .await;
+            }
+        }
+    }
+
+    async fn settle(&mut self, reason: Option<String>) {
+        self.live.send_replace(Live::Down);
+        self.shared.set_status(&self.id, Status::Stopped { reason });
+        self.shared.save_or_warn("a workspace was recovered").await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> MachineRecord {
+        MachineRecord { pid: 7, start_time: 1, boot_id: "b".to_owned() }
+    }
+
+    #[test]
+    fn only_a_running_workspace_whose_process_lives_is_attached() {
+        let running = Status::Running { machine: record() };
+        assert_eq!(plan(&running, |_| true), Recovery::Attach(record()));
+        let Recovery::Settle(Status::Stopped { reason: Some(_) }) = plan(&running, |_| false) else {
+            panic!("a dead machine must be shown as stopped, with the reason");
+        };
+    }
+
+    #[test]
+    fn what_was_half_made_or_half_destroyed_is_removed_whether_its_process_lives_or_not() {
+        for alive in [true, false] {
+            for machine in [None, Some(record())] {
+                assert_eq!(plan(&Status::Creating { machine: machine.clone() }, |_| alive), Recovery::Remove);
+                assert_eq!(plan(&Status::Destroying { machine }, |_| alive), Recovery::Remove);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stop_that_was_asked_for_is_finished_without_a_reason() {
+        let stopping = Status::Stopping { machine: record() };
+        assert_eq!(plan(&stopping, |_| true), Recovery::Halt { machine: Some(record()), reason: None });
+    }
+}

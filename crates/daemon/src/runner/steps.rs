@@ -1,0 +1,143 @@
+//! Start, stop and destroy. Each writes what it is about to do to the ledger before it does it, so that a crash
+//! in between can be finished or undone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::handle::Live;
+use super::task::Runner;
+use crate::error::OpError;
+use crate::fault;
+use crate::info::Rung;
+use crate::machines::{Booted, SpawnHook};
+use crate::progress::Progress;
+use crate::registry::Status;
+
+/// How long a guest may take to power off before it is ended. Clients give a stop 60 seconds in all.
+pub(crate) const STOP_GRACE: Duration = Duration::from_secs(20);
+
+impl Runner {
+    pub(super) async fn start(&mut self, progress: Progress) -> Result<(), OpError> {
+        let before = self.status();
+        self.shared.set_status(&self.id, Status::Starting { machine: None });
+        if let Err(error) = self.shared.save().await {
+            self.shared.set_status(&self.id, before);
+            return Err(OpError::Ledger(error));
+        }
+        fault::point("start.ledgered");
+        let hook = self.spawn_hook("start", |machine| Status::Starting { machine: Some(machine) });
+        let booted = match self.shared.machines.start(&self.spec, hook, &progress).await {
+            Ok(booted) => booted,
+            Err(failure) => {
+                let error = OpError::boot(&self.name, failure);
+                self.fall_back_to_stopped(format!("it could not be started: {error}")).await;
+                return Err(error);
+            }
+        };
+        fault::point("start.booted");
+        if let Err(error) = self.come_up(booted).await {
+            self.fall_back_to_stopped(format!("it could not be started: {error}")).await;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// The machine answers: publish it and save it as running.
+    pub(super) async fn come_up(&mut self, booted: Booted) -> Result<(), OpError> {
+        let Booted { machine, rung, .. } = booted;
+        let record = machine.record();
+        self.live.send_replace(Live::Up(machine));
+        self.shared.change(|registry| {
+            registry.update(&self.id, |workspace| {
+                workspace.status = Status::Running { machine: record };
+                workspace.rung = Some(rung);
+            });
+        });
+        self.shared.save().await.map_err(OpError::Ledger)?;
+        if rung == Rung::ColdBoot {
+            self.shared.wish_for_template(self.spec.image.clone(), self.spec.resources);
+        }
+        Ok(())
+    }
+
+    async fn fall_back_to_stopped(&mut self, reason: String) {
+        let machine = self.status().machine().cloned();
+        self.live.send_replace(Live::Down);
+        self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+        self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
+        self.shared.save_or_warn("a start failed").await;
+    }
+
+    pub(super) async fn stop(&mut self) -> Result<(), OpError> {
+        let before = self.status();
+        // Admission saw it running; without a published machine it is between two phases that exclude a stop.
+        let (Some(machine), Some(record)) = (self.machine(), before.machine().cloned()) else {
+            return Err(OpError::StillAttaching { name: self.name.clone() });
+        };
+        self.shared.set_status(&self.id, Status::Stopping { machine: record });
+        if let Err(error) = self.shared.save().await {
+            self.shared.set_status(&self.id, before);
+            return Err(OpError::Ledger(error));
+        }
+        fault::point("stop.ledgered");
+        self.live.send_replace(Live::Down);
+        let reason = machine.shutdown(STOP_GRACE).await;
+        tracing::info!(workspace = %self.name, %reason, "stopped");
+        fault::point("stop.halted");
+        self.shared.set_status(&self.id, Status::Stopped { reason: None });
+        self.shared.save_or_warn("a workspace was stopped").await;
+        Ok(())
+    }
+
+    /// Ends the machine and removes everything. On an error the workspace stays, stopped, and can be destroyed
+    /// again.
+    pub(super) async fn destroy(&mut self) -> Result<(), OpError> {
+        let machine = self.status().machine().cloned();
+        self.shared.set_status(&self.id, Status::Destroying { machine: machine.clone() });
+        // A destroy gives space back, so a full disk must not prevent it: without the note a crash from here
+        // on leaves a workspace whose process is gone, and its destruction can be repeated.
+        self.shared.save_or_warn("a workspace is being destroyed").await;
+        fault::point("destroy.ledgered");
+        let live = self.live.send_replace(Live::Down);
+        if let Live::Up(machine) = live {
+            machine.kill().await;
+        }
+        self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+        fault::point("destroy.halted");
+        if let Err(source) = self.shared.machines.erase(&self.spec).await {
+            let reason = format!("destroying it failed: {source}");
+            self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
+            self.shared.save_or_warn("a workspace could not be destroyed").await;
+            return Err(OpError::Erase { name: self.name.clone(), source });
+        }
+        fault::point("destroy.erased");
+        self.shared.forget(&self.id);
+        self.shared.save_or_warn("a workspace was destroyed").await;
+        Ok(())
+    }
+
+    pub(super) fn status(&self) -> Status {
+        // Only this task removes the entry, and it ends when it has.
+        let gone = Status::Stopped { reason: None };
+        self.shared.workspace(&self.id).map_or(gone, |workspace| workspace.status)
+    }
+
+    /// Puts a machine's process into the ledger as soon as it exists.
+    pub(super) fn spawn_hook(
+        &self,
+        step: &'static str,
+        status: fn(crate::machines::MachineRecord) -> Status,
+    ) -> SpawnHook {
+        let (shared, id) = (Arc::clone(&self.shared), self.id);
+        Arc::new(move |record| {
+            let shared = Arc::clone(&shared);
+            Box::pin(async move {
+                fault::point(if step == "create" { "create.spawned" } else { "start.spawned" });
+                shared.set_status(&id, status(record));
+                shared.save().await?;
+                fault::point(if step == "create" { "create.recorded" } else { "start.recorded" });
+                Ok(())
+            })
+        })
+    }
+}

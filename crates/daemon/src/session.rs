@@ -1,0 +1,340 @@
+//! What one connection can do. Every call checks ownership here and then leaves the work to the workspace's
+//! runner.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentiso_core::ids::SessionId;
+use agentiso_core::lifecycle::{Operation, PublicState};
+use agentiso_core::names::WorkspaceRef;
+use agentiso_core::resources::Resources;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::OpError;
+use crate::guest::Guest;
+use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
+use crate::logs;
+use crate::machines::{HostFacts, ImageFailure, ImageRef, Machine, TemplateInfo};
+use crate::progress::Progress;
+use crate::registry::{Registry, SessionKind, Wanted, Workspace};
+use crate::runner::{self, Handle, Live, Request};
+use crate::shared::Shared;
+
+/// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
+/// seconds.
+const ATTACH_WAIT: Duration = Duration::from_secs(20);
+
+/// A session's handle. When the last clone is dropped the session becomes a ghost: its workspaces stay and can
+/// be adopted.
+#[derive(Clone, Debug)]
+pub struct Session(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    id: SessionId,
+    kind: SessionKind,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Ownership is in the ledger already; being a ghost is what a restart makes of every session.
+        self.shared.state().registry.close_session(&self.id);
+    }
+}
+
+/// Marks the session as active while a call runs.
+#[derive(Debug)]
+pub(crate) struct Call(Session);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let Inner { shared, id, .. } = &*self.0.0;
+        shared.state().registry.sessions.call_ends(id, Instant::now());
+    }
+}
+
+impl Session {
+    pub(crate) fn open(shared: Arc<Shared>, kind: SessionKind) -> Self {
+        let id = match kind {
+            SessionKind::Client => SessionId::random(),
+            SessionKind::Shell => SessionId::shell(),
+        };
+        shared.state().registry.sessions.open(&id, jiff::Timestamp::now());
+        Self(Arc::new(Inner { shared, id, kind }))
+    }
+
+    pub fn id(&self) -> &SessionId {
+        &self.0.id
+    }
+
+    pub fn kind(&self) -> SessionKind {
+        self.0.kind
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(crate) fn begin_call(&self) -> Call {
+        self.shared().state().registry.sessions.call_begins(&self.0.id, Instant::now());
+        Call(self.clone())
+    }
+
+    fn refuse_when_closing(&self) -> Result<(), OpError> {
+        if self.shared().closing.is_cancelled() { Err(OpError::ShuttingDown) } else { Ok(()) }
+    }
+
+    fn view(&self, workspace: &Workspace) -> WorkspaceInfo {
+        workspace.info(&self.0.id)
+    }
+
+    /// Makes a workspace and returns when its guest answers. Dropping the future undoes it.
+    pub async fn create(&self, request: CreateRequest, progress: &Progress) -> Result<Created, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let wanted = self.resolve(request)?;
+        let memory = self.shared().machines.host_memory();
+        let reserved =
+            self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))?;
+        // From here on the runner owns the reservation: it delivers or undoes it, whatever becomes of us.
+        let cancel = CancellationToken::new();
+        let cancel_on_drop = cancel.clone().drop_guard();
+        let (deliver, delivery) = oneshot::channel();
+        runner::spawn_create(self.shared(), &reserved, progress.clone(), cancel, deliver);
+        let delivery = delivery.await.unwrap_or(Err(OpError::ShuttingDown))?;
+        let info = self.info_of(&reserved)?;
+        cancel_on_drop.disarm();
+        if delivery.accepted.send(()).is_err() {
+            return Err(OpError::ShuttingDown);
+        }
+        Ok(Created { info, boot_time_ms: delivery.boot_time_ms, from_pool: false })
+    }
+
+    fn info_of(&self, workspace: &Workspace) -> Result<WorkspaceInfo, OpError> {
+        let state = self.shared().state();
+        state.registry.find(&WorkspaceRef::Id(workspace.id)).map(|workspace| self.view(workspace))
+    }
+
+    /// Fills in what the caller left open.
+    fn resolve(&self, request: CreateRequest) -> Result<Wanted, OpError> {
+        let config = &self.shared().config;
+        if request.allow_internet.unwrap_or(config.network.default_allow_internet) {
+            return Err(OpError::Unsupported { what: "allow_internet: true".to_owned() });
+        }
+        let default = config.default_resources();
+        let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
+        Ok(Wanted {
+            name: request.name,
+            image: self.image(&image)?,
+            resources: Resources {
+                vcpus: request.vcpus.unwrap_or(default.vcpus),
+                memory_mb: request.memory_mb.unwrap_or(default.memory_mb),
+                disk_gb: request.disk_gb.unwrap_or(default.disk_gb),
+            },
+            network: NetworkInfo {
+                allow_internet: false,
+                allow_inter_vm: config.network.default_allow_inter_vm,
+                allowed_ports: Vec::new(),
+                port_forwards: Vec::new(),
+            },
+            created_at: jiff::Timestamp::now(),
+        })
+    }
+
+    fn image(&self, name: &agentiso_core::names::ImageName) -> Result<ImageRef, OpError> {
+        self.shared().machines.image(name).map_err(|failure| match failure {
+            ImageFailure::Missing { name, known } => OpError::NoImage { name, known },
+            ImageFailure::Broken { name, reason } => OpError::BrokenImage { name, reason },
+        })
+    }
+
+    /// Removes a workspace for good: one of ours, or one that nobody speaks for. Gives back what it was.
+    pub async fn destroy(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle) = {
+            let state = self.shared().state();
+            let found =
+                state.registry.find_destroyable(wanted, &self.0.id, self.0.kind, Instant::now())?.clone();
+            let handle = state.runners.get(&found.id).cloned();
+            (found, handle)
+        };
+        let info = self.view(&workspace);
+        self.ask(&workspace, handle, Request::Destroy).await?;
+        Ok(info)
+    }
+
+    pub async fn start(&self, wanted: &WorkspaceRef, progress: &Progress) -> Result<WorkspaceInfo, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle) = self.admitted(wanted, Operation::Start)?;
+        let memory = self.shared().machines.host_memory();
+        self.shared().state().registry.admit_memory(workspace.resources.memory_mb, memory)?;
+        self.ask(&workspace, handle, Request::Start(progress.clone())).await?;
+        self.info_of(&workspace)
+    }
+
+    pub async fn stop(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle) = self.admitted(wanted, Operation::Stop)?;
+        self.ask(&workspace, handle, Request::Stop).await?;
+        self.info_of(&workspace)
+    }
+
+    fn admitted(
+        &self,
+        wanted: &WorkspaceRef,
+        operation: Operation,
+    ) -> Result<(Workspace, Option<Handle>), OpError> {
+        let state = self.shared().state();
+        let workspace = state.registry.find_owned(wanted, &self.0.id, self.0.kind)?;
+        Registry::admit(workspace, operation)?;
+        Ok((workspace.clone(), state.runners.get(&workspace.id).cloned()))
+    }
+
+    async fn ask(
+        &self,
+        workspace: &Workspace,
+        handle: Option<Handle>,
+        request: Request,
+    ) -> Result<(), OpError> {
+        match handle {
+            Some(handle) => handle.ask(&workspace.name, request).await,
+            None => Err(OpError::Busy { name: workspace.name.clone() }),
+        }
+    }
+
+    /// All workspaces, the oldest first, those of other sessions included.
+    pub fn list(&self, filter: Option<PublicState>) -> Vec<WorkspaceInfo> {
+        let _call = self.begin_call();
+        let state = self.shared().state();
+        let mut all: Vec<_> = state
+            .registry
+            .iter()
+            .map(|workspace| self.view(workspace))
+            .filter(|info| filter.is_none_or(|wanted| info.state == wanted))
+            .collect();
+        all.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
+        all
+    }
+
+    pub async fn info(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
+        let _call = self.begin_call();
+        let workspace = self.owned(wanted)?;
+        let mut info = self.view(&workspace);
+        let (machines, spec) = (Arc::clone(&self.shared().machines), self.shared().spec(&workspace));
+        let usage = tokio::task::spawn_blocking(move || machines.disk_usage(&spec)).await.unwrap_or_default();
+        info.disk_used_bytes = usage.map(|usage| usage.used_bytes);
+        info.disk_volsize_bytes = usage.map(|usage| usage.virtual_bytes);
+        Ok(info)
+    }
+
+    fn owned(&self, wanted: &WorkspaceRef) -> Result<Workspace, OpError> {
+        let state = self.shared().state();
+        state.registry.find_owned(wanted, &self.0.id, self.0.kind).cloned()
+    }
+
+    /// The last lines of what the machine wrote, kept until the workspace is destroyed.
+    pub async fn logs(
+        &self,
+        wanted: &WorkspaceRef,
+        kind: LogKind,
+        max_lines: usize,
+    ) -> Result<Logs, OpError> {
+        let _call = self.begin_call();
+        let workspace = self.owned(wanted)?;
+        let directory = self.shared().spec(&workspace).data_dir;
+        let read = tokio::task::spawn_blocking(move || logs::read(&directory, kind, max_lines)).await;
+        let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        read.map_err(|source| OpError::Logs { name: workspace.name, source })
+    }
+
+    /// Makes this session the owner of a workspace.
+    pub async fn adopt(&self, wanted: &WorkspaceRef, force: bool) -> Result<Adopted, OpError> {
+        let _call = self.begin_call();
+        let id = self.shared().state().registry.find(wanted)?.id;
+        let before = self.shared().workspace(&id).and_then(|workspace| workspace.owner);
+        let info = self.shared().change(|registry| {
+            registry
+                .adopt(&id, &self.0.id, self.0.kind, force, Instant::now())
+                .map(|workspace| self.view(workspace))
+        })?;
+        if let Err(error) = self.shared().save().await {
+            self.shared()
+                .change(|registry| registry.update(&id, |workspace| workspace.owner = before).is_some());
+            return Err(OpError::Ledger(error));
+        }
+        Ok(Adopted { info, forced: force })
+    }
+
+    /// Takes everything that nobody speaks for; with `force` it tries everything that is not ours and reports
+    /// the refusals.
+    pub async fn adopt_all(&self, force: bool) -> BulkAdopted {
+        let _call = self.begin_call();
+        let wanted = self.shared().state().registry.adoptable(&self.0.id, force, Instant::now());
+        let mut result = BulkAdopted::default();
+        for id in wanted {
+            // What may be adopted in bulk was decided above; an owner that is live but long silent is part of it.
+            match self.adopt(&WorkspaceRef::Id(id), true).await {
+                Ok(adopted) => result.adopted.push(adopted.info),
+                Err(error) => result.errors.push((id, error.to_string())),
+            }
+        }
+        result
+    }
+
+    /// A running workspace's guest. Waits for one that is still being found again after a restart.
+    pub async fn guest(&self, wanted: &WorkspaceRef) -> Result<Guest, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle) = self.admitted(wanted, Operation::UseGuest)?;
+        let machine = self.machine_of(&workspace, handle).await?;
+        Ok(Guest::new(self.clone(), workspace.id, workspace.name, machine))
+    }
+
+    async fn machine_of(
+        &self,
+        workspace: &Workspace,
+        handle: Option<Handle>,
+    ) -> Result<Arc<dyn Machine>, OpError> {
+        let attaching = || OpError::StillAttaching { name: workspace.name.clone() };
+        let mut live = handle.ok_or_else(attaching)?.live;
+        let settled =
+            tokio::time::timeout(ATTACH_WAIT, live.wait_for(|live| !matches!(live, Live::Attaching)));
+        let settled = match settled.await {
+            Err(_) => return Err(attaching()),
+            // The runner ended: the workspace is gone.
+            Ok(Err(_)) => None,
+            Ok(Ok(live)) => Some(live.clone()),
+        };
+        match settled {
+            Some(Live::Up(machine)) => Ok(machine),
+            Some(Live::Down | Live::Attaching) | None => {
+                // It stopped between the admission and now; say so as admission would.
+                let state = self.shared().state();
+                Registry::admit(state.registry.find(&WorkspaceRef::Id(workspace.id))?, Operation::UseGuest)?;
+                Err(attaching())
+            }
+        }
+    }
+
+    /// What this host runs machines with.
+    pub async fn host_facts(&self) -> Result<HostFacts, OpError> {
+        let facts = self.shared().machines.facts().await;
+        facts.map_err(|failure| OpError::HostUnfit { reason: failure.to_string() })
+    }
+
+    pub fn templates(&self) -> Vec<TemplateInfo> {
+        self.shared().machines.templates()
+    }
+
+    /// The workspaces that were made from an image and would be lost without it.
+    pub fn image_users(&self, image: &agentiso_core::names::ImageName) -> Vec<WorkspaceInfo> {
+        let mut users = self.list(None);
+        users.retain(|info| &info.base_image == image);
+        users
+    }
+}

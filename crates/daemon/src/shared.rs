@@ -1,0 +1,143 @@
+//! What all tasks of one daemon share: the configuration, the registry behind its lock, and the ways to save it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agentiso_core::config::Config;
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::resources::Resources;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ledger::{LedgerError, Store};
+use crate::lock::DaemonLock;
+use crate::machines::{ImageRef, MachineSpec, Machines};
+use crate::registry::{self, Registry, Status, Workspace};
+use crate::runner::Handle;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) machines: Arc<dyn Machines>,
+    state: Mutex<State>,
+    store: Store,
+    /// Cancelled when the daemon begins to shut down: no operation begins any more, creates are rolled back.
+    pub(crate) closing: CancellationToken,
+    /// Cancelled when all machines are down: every task ends.
+    pub(crate) ended: CancellationToken,
+    /// Every task of the daemon, so that a shutdown can wait for all of them.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) template_wishes: mpsc::Sender<TemplateWish>,
+    _lock: DaemonLock,
+}
+
+/// A template that would have saved somebody a boot.
+#[derive(Clone, Debug)]
+pub(crate) struct TemplateWish {
+    pub(crate) image: ImageRef,
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) registry: Registry,
+    pub(crate) runners: HashMap<WorkspaceId, Handle>,
+    /// Counts the changes, so that savers know whether theirs is on disk.
+    generation: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        machines: Arc<dyn Machines>,
+        registry: Registry,
+        lock: DaemonLock,
+        template_wishes: mpsc::Sender<TemplateWish>,
+    ) -> Self {
+        Self {
+            store: Store::new(config.paths.state_file.clone()),
+            state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
+            config,
+            machines,
+            closing: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            template_wishes,
+            _lock: lock,
+        }
+    }
+
+    /// A panic while the lock was held cannot have left the registry torn: every change to it is one insert,
+    /// remove or assignment.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the registry; [`Shared::save`] then puts it on disk.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Registry) -> T) -> T {
+        let mut state = self.state();
+        state.generation += 1;
+        change(&mut state.registry)
+    }
+
+    pub(crate) fn set_status(&self, id: &WorkspaceId, status: Status) {
+        self.change(|registry| {
+            registry.update(id, |workspace| workspace.status = status);
+        });
+    }
+
+    pub(crate) fn workspace(&self, id: &WorkspaceId) -> Option<Workspace> {
+        self.state().registry.get(id).cloned()
+    }
+
+    /// Removes the workspace and its runner's handle.
+    pub(crate) fn forget(&self, id: &WorkspaceId) {
+        let mut state = self.state();
+        state.generation += 1;
+        state.registry.remove(id);
+        state.runners.remove(id);
+    }
+
+    /// Returns once everything changed so far is on disk.
+    pub(crate) async fn save(&self) -> Result<(), LedgerError> {
+        let generation = self.state().generation;
+        let take = || {
+            let state = self.state();
+            (state.generation, registry::to_ledger(&state.registry, jiff::Timestamp::now()))
+        };
+        self.store.save(generation, take).await
+    }
+
+    /// For changes that have already happened in the world: a failed save is reported and made good later.
+    pub(crate) async fn save_or_warn(&self, what: &str) {
+        if let Err(error) = self.save().await {
+            tracing::error!(%error, "{what}, but the ledger could not be saved; it will be tried again");
+        }
+    }
+
+    pub(crate) fn ledger_is_behind(&self) -> bool {
+        self.store.is_behind()
+    }
+
+    pub(crate) fn spec(&self, workspace: &Workspace) -> MachineSpec {
+        MachineSpec {
+            id: workspace.id,
+            hostname: workspace.name.hostname(),
+            resources: workspace.resources,
+            image: workspace.image.clone(),
+            address: workspace.address,
+            init_mode: self.config.vm.init_mode,
+            data_dir: self.config.paths.workspace_data(&workspace.id),
+            run_dir: self.config.paths.workspace_run(&workspace.id),
+        }
+    }
+
+    /// Asks for templates in the background. When many are wanted already, this one is not remembered: the next
+    /// cold boot asks again.
+    pub(crate) fn wish_for_template(&self, image: ImageRef, resources: Resources) {
+        if self.template_wishes.try_send(TemplateWish { image, resources }).is_err() {
+            tracing::debug!("the template queue is full or closed");
+        }
+    }
+}

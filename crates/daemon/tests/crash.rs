@@ -1,0 +1,1 @@
+//! Crash tests: the process ends at named steps and recovery is checked.
