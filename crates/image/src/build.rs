@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agentiso_core::names::ImageName;
 
-use crate::apt::PrivateApt;
+use crate::apt::{Backports, PrivateApt};
 use crate::assemble::{self, Contents, EPOCH};
 use crate::blocking;
 use crate::bootstrap;
@@ -90,7 +90,7 @@ async fn lay_out(
     enter(report, Phase::Indexes);
     let apt_dir = work.join("apt");
     create_private_dir(&apt_dir)?;
-    let apt = PrivateApt::prepare(&apt_dir, source).await?;
+    let apt = PrivateApt::prepare(&apt_dir, source, Backports::Ignore).await?;
 
     enter(report, Phase::Bootstrap);
     let tar = work.join("rootfs.tar");

@@ -2,7 +2,8 @@
 //!
 //! Every child gets a scrubbed environment, a process group of its own, a deadline, and no standard input. When the
 //! future is dropped the whole group is ended: first asked, because mmdebstrap then removes its own temporary files,
-//! and a little later killed.
+//! and a little later killed. The same happens when this process dies without a chance to do it (an interrupt at the
+//! terminal, kill -9): a watcher in the group waits for the end of a pipe that only this process holds open.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// Listings of packages are a few MiB; more than this is not an answer but a fault.
@@ -36,6 +37,21 @@ const KEPT_VARIABLES: [&str; 9] = [
     "HTTPS_PROXY",
     "NO_PROXY",
 ];
+
+/// Starts the program given as arguments, with a watcher beside it. The pipe arrives as standard input. A line on it
+/// says that the program has ended as it should; its end says that nobody waits for the program any more. The watcher
+/// is not the program's child, so the program does not come across it when it waits for its own.
+const WATCHED: &str = "exec 3<&0 0</dev/null
+( (
+    exec 1>/dev/null 2>&1
+    read -r _ <&3 && exit
+    trap '' TERM
+    kill -TERM 0
+    sleep 5
+    kill -KILL 0
+) & )
+exec 3<&-
+exec \"$@\"";
 
 #[derive(Debug, Error)]
 pub enum CommandError {
@@ -72,13 +88,14 @@ pub(crate) struct Tool {
     package: &'static str,
     limit: Duration,
     command: Command,
+    installed: bool,
 }
 
 impl Tool {
     /// `package` is what a user installs to get `program`.
     pub(crate) fn new(program: &'static str, package: &'static str, limit: Duration) -> Self {
-        let mut command = Command::new(program);
-        command.env_clear();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", WATCHED, "sh", program]).env_clear();
         for name in KEPT_VARIABLES {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -92,10 +109,11 @@ impl Tool {
             }
             Some(_) | None => OsString::from(SYSTEM_PATH),
         };
+        let installed = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
         command.env("PATH", path).env("LC_ALL", "C.UTF-8").env("TZ", "UTC0");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
-        Self { program, package, limit, command }
+        Self { program, package, limit, command, installed }
     }
 
     pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -123,13 +141,11 @@ impl Tool {
         on_line: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Output, CommandError> {
         let program = self.program;
-        let mut child = self.command.spawn().map_err(|source| {
-            if source.kind() == std::io::ErrorKind::NotFound {
-                CommandError::Missing { program, package: self.package }
-            } else {
-                CommandError::Start { program, source }
-            }
-        })?;
+        if !self.installed {
+            return Err(CommandError::Missing { program, package: self.package });
+        }
+        let mut child = self.command.spawn().map_err(|source| CommandError::Start { program, source })?;
+        let watcher = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut group = Group { child: Some(child) };
         let mut tail = Tail::default();
@@ -144,6 +160,10 @@ impl Tool {
         };
         let lost = |source| CommandError::Lost { program, source };
         let status = status.map_err(lost)?;
+        if let Some(mut watcher) = watcher {
+            // A pipe has room for one line, so this does not block; a watcher that is gone needs no telling.
+            let _ = watcher.write_all(b"done\n").await;
+        }
         let stdout = stdout.map_err(lost)?;
         stderr.map_err(lost)?;
         let tail = tail.text();
@@ -337,6 +357,21 @@ mod tests {
             }
         };
         tokio::time::timeout(SHORT, gone).await.expect("the grandchild is ended too");
+    }
+
+    #[tokio::test]
+    async fn the_program_ends_when_the_process_that_started_it_dies() {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", WATCHED, "sh", "sleep", "300"])
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        // The kernel closes the pipe when a process dies, however it dies.
+        drop(child.stdin.take());
+        let status = tokio::time::timeout(SHORT, child.wait()).await.expect("the watcher ends it").unwrap();
+        assert!(!status.success());
     }
 
     fn is_zombie(pid: Pid) -> bool {

@@ -26,6 +26,9 @@ const LOCK_LIMIT: Duration = Duration::from_secs(3600);
 /// be cancelled, so the lock is tried at this interval.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The programs of a build that was killed may still be writing for a moment while they are being ended.
+const REMOVE_TRIES: usize = 100;
+
 #[derive(Debug, Error)]
 pub enum PublishError {
     #[error(transparent)]
@@ -53,6 +56,8 @@ impl Slot {
         name: &str,
         report: Reporter<'_>,
     ) -> Result<Self, PublishError> {
+        // apt and mmdebstrap run in other directories than we do.
+        let parent = &std::path::absolute(parent).at("find", parent)?;
         fs::create_dir_all(parent).at("create", parent)?;
         let path = parent.join(format!("@lock.{name}"));
         let file = File::options().create(true).truncate(false).write(true).open(&path).at("open", &path)?;
@@ -161,6 +166,12 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), PublishError> {
     let table = fs::read_to_string(mounts).at("read", mounts)?;
     if mount_points(&table).any(|point| Path::new(&point).starts_with(&full)) {
         return Err(PublishError::Mounted { path: full });
+    }
+    for _ in 1..REMOVE_TRIES {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+            result => return Ok(result.at("remove", path)?),
+        }
     }
     Ok(fs::remove_dir_all(path).at("remove", path)?)
 }

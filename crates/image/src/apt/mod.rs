@@ -6,6 +6,6 @@ mod sources;
 mod version;
 
 pub use private::AptError;
-pub(crate) use private::PrivateApt;
+pub(crate) use private::{Backports, PrivateApt};
 pub(crate) use sources::redact;
 pub(crate) use version::compare;

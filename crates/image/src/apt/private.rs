@@ -36,6 +36,15 @@ pub enum AptError {
     BadSource { word: String },
 }
 
+/// Whether packages newer than the release may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backports {
+    /// For kernels: newer is better.
+    Use,
+    /// For root filesystems: nothing is taken from there unless asked, so its lists need not be fetched.
+    Ignore,
+}
+
 /// A prepared working directory with fresh package lists.
 #[derive(Debug)]
 pub(crate) struct PrivateApt {
@@ -51,7 +60,11 @@ pub(crate) struct PrivateApt {
 
 impl PrivateApt {
     /// Sets up `dir` (which exists and is private) and fetches the package lists.
-    pub(crate) async fn prepare(dir: &Path, source: &PackageSource) -> Result<Self, AptError> {
+    pub(crate) async fn prepare(
+        dir: &Path,
+        source: &PackageSource,
+        backports: Backports,
+    ) -> Result<Self, AptError> {
         let suite = match &source.suite {
             Some(suite) => checked(suite)?,
             None => host_suite()?,
@@ -67,7 +80,7 @@ impl PrivateApt {
                 },
                 trusted: false,
             }],
-            None => host_archives(&suite)?,
+            None => host_archives(&suite, backports)?,
         };
         if !archives.iter().any(|archive| archive.suite == suite) {
             return Err(AptError::NoArchive { suite });
@@ -206,7 +219,7 @@ impl PrivateApt {
                 let origin = words.next().unwrap_or_default();
                 super::redact(site.trim_end_matches('/')) == uri
                     && release == archive.suite
-                    && (configured || origin == "Debian")
+                    && (configured || matches!(origin, "Debian" | "Debian Backports"))
             })
         });
         if !self.archives.iter().any(|archive| archive.suite == self.suite) {
@@ -269,7 +282,7 @@ fn host_suite() -> Result<String, AptError> {
     }
 }
 
-fn host_archives(suite: &str) -> Result<Vec<Archive>, AptError> {
+fn host_archives(suite: &str, backports: Backports) -> Result<Vec<Archive>, AptError> {
     let base = Path::new(ETC_APT);
     let mut archives = Vec::new();
     let mut files = vec![base.join("sources.list")];
@@ -296,7 +309,8 @@ fn host_archives(suite: &str) -> Result<Vec<Archive>, AptError> {
             Err(error) => return Err(FsError::new("read", &file, error).into()),
         };
         for archive in parse(&text, suite) {
-            if !archives.contains(&archive) {
+            let wanted = backports == Backports::Use || !archive.suite.ends_with("-backports");
+            if wanted && !archives.contains(&archive) {
                 archives.push(archive);
             }
         }

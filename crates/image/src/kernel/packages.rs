@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::apt::{PrivateApt, compare};
+use crate::apt::{Backports, PrivateApt, compare};
 use crate::command::{CommandError, Tool};
 use crate::manifest::Package;
 use crate::progress::{Phase, Progress, Reporter, enter};
@@ -33,7 +33,7 @@ pub(crate) async fn fetch(
     report: Reporter<'_>,
 ) -> Result<Unpacked, KernelError> {
     enter(report, Phase::Indexes);
-    let apt = PrivateApt::prepare(work, source).await?;
+    let apt = PrivateApt::prepare(work, source, Backports::Use).await?;
     let names = apt.names(&format!("^{PREFIX}[0-9].*{SUFFIX}$")).await?;
     let release = newest(&names).ok_or_else(|| KernelError::NoPackage { suite: apt.suite.clone() })?;
     let name = format!("{PREFIX}{release}");
