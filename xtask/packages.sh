@@ -54,6 +54,7 @@ test)
 bench)
     need crun crun
     need bwrap bubblewrap
+    need busybox busybox-static
     ;;
 esac
 

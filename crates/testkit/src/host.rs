@@ -23,6 +23,9 @@ pub struct HostOptions {
     pub disk_gb: u32,
     pub max_workspaces: u32,
     pub environment: Vec<(String, String)>,
+    pub base_image: String,
+    /// Where the host's own directory is made. Short, because socket paths must be.
+    pub parent: PathBuf,
 }
 
 impl Default for HostOptions {
@@ -34,13 +37,15 @@ impl Default for HostOptions {
             disk_gb: 2,
             max_workspaces: 20,
             environment: Vec::new(),
+            base_image: "debian-minimal".to_owned(),
+            parent: PathBuf::from("/tmp"),
         }
     }
 }
 
 #[derive(Debug)]
 pub struct TestHost {
-    /// In /tmp, whatever TMPDIR says: socket paths must be short.
+    /// In /tmp by default, whatever TMPDIR says: socket paths must be short.
     dir: TempDir,
     binary: PathBuf,
     options: HostOptions,
@@ -52,16 +57,16 @@ impl TestHost {
     }
 
     pub fn start_with(options: HostOptions) -> Self {
-        let dir = tempfile::Builder::new().prefix("aiso-").tempdir_in("/tmp").expect("a directory in /tmp");
+        let dir = tempfile::Builder::new().prefix("aiso-").tempdir_in(&options.parent).expect("a directory");
         let host = Self { dir, binary: binary(), options };
         std::fs::write(host.config_path(), host.config_text()).expect("the configuration is written");
         host
     }
 
     fn config_text(&self) -> String {
-        let HostOptions { config, vcpus, memory_mb, disk_gb, max_workspaces, environment: _ } = &self.options;
+        let HostOptions { config, vcpus, memory_mb, disk_gb, max_workspaces, base_image, .. } = &self.options;
         let mut text = format!("[server]\nstate_file = \"{}\"\n", self.state_file().display());
-        let _ = write!(text, "[storage]\nbase_image = \"debian-minimal\"\n");
+        let _ = write!(text, "[storage]\nbase_image = \"{base_image}\"\n");
         if let Some(cache) = test_cache() {
             let _ = writeln!(text, "cache_dir = \"{}\"", cache.display());
         }

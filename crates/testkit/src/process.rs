@@ -39,10 +39,14 @@ impl Process {
 
     /// Waits for the end of the process, by its pidfd.
     pub fn wait_gone(&self, limit: Duration) {
-        let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
+        assert!(self.ends_within(limit), "process {} did not end within {limit:?}", self.pid);
+    }
+
+    /// Like [`Self::wait_gone`], but says whether it ended.
+    pub fn ends_within(&self, limit: Duration) -> bool {
+        let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        let ready = poll(&mut fds, Some(&timeout)).expect("poll on a pidfd");
-        assert!(ready == 1, "process {} did not end within {limit:?}", self.pid);
+        poll(&mut fds, Some(&timeout)).expect("poll on a pidfd") == 1
     }
 
     pub fn is_alive(&self) -> bool {

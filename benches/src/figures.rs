@@ -1,0 +1,174 @@
+//! What is measured, by name, and the values of one run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::samples::Samples;
+
+/// Every figure, in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Key {
+    PlainBoot,
+    ColdCreate,
+    TemplateCreate,
+    TemplateCreateCall,
+    TemplateFirstExec,
+    StartAfterStop,
+    CrunRun,
+    BwrapRun,
+    Exec,
+    AgentExec,
+    RawEcho,
+    AgentPing,
+    GuestSpawn,
+    CrunExec,
+    Output,
+    CrunOutput,
+    FileWrite,
+    FileRead,
+    IdleMemory,
+    IdleMachines,
+    IdleDaemon,
+    IdleDaemonResident,
+    FreshDaemon,
+}
+
+impl Key {
+    pub(crate) const ALL: [Self; 23] = [
+        Self::PlainBoot,
+        Self::ColdCreate,
+        Self::TemplateCreate,
+        Self::TemplateCreateCall,
+        Self::TemplateFirstExec,
+        Self::StartAfterStop,
+        Self::CrunRun,
+        Self::BwrapRun,
+        Self::Exec,
+        Self::AgentExec,
+        Self::RawEcho,
+        Self::AgentPing,
+        Self::GuestSpawn,
+        Self::CrunExec,
+        Self::Output,
+        Self::CrunOutput,
+        Self::FileWrite,
+        Self::FileRead,
+        Self::IdleMemory,
+        Self::IdleMachines,
+        Self::IdleDaemon,
+        Self::IdleDaemonResident,
+        Self::FreshDaemon,
+    ];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::PlainBoot => "plain QEMU boot of the same kernel",
+            Self::ColdCreate => "cold boot to first exec",
+            Self::TemplateCreate => "create from a template to first exec",
+            Self::TemplateCreateCall => "  of which workspace_create",
+            Self::TemplateFirstExec => "  of which the first exec",
+            Self::StartAfterStop => "start after stop to first exec",
+            Self::CrunRun => "crun run true",
+            Self::BwrapRun => "bwrap true",
+            Self::Exec => "exec true over MCP",
+            Self::AgentExec => "exec true at the agent, without daemon and MCP",
+            Self::RawEcho => "raw echo over virtio-serial",
+            Self::AgentPing => "the agent's ping",
+            Self::GuestSpawn => "sh -c true timed inside the guest",
+            Self::CrunExec => "crun exec true",
+            Self::Output => "1 GiB of output through exec",
+            Self::CrunOutput => "1 GiB of output through crun exec",
+            Self::FileWrite => "file write, 100 MiB",
+            Self::FileRead => "file read, 100 MiB",
+            Self::IdleMemory => "idle workspaces and daemon, PSS",
+            Self::IdleMachines => "  of which per workspace, PSS",
+            Self::IdleDaemon => "  of which the daemon, PSS",
+            Self::IdleDaemonResident => "  the daemon, RSS",
+            Self::FreshDaemon => "daemon without workspaces, PSS",
+        }
+    }
+}
+
+/// The value of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Measured {
+    Times(Samples),
+    Transfer {
+        bytes: u64,
+        micros: u64,
+    },
+    Bytes(u64),
+    /// With the reason, such as a tool that is not installed.
+    Absent(String),
+}
+
+impl Measured {
+    pub(crate) fn transfer(bytes: u64, time: Duration) -> Self {
+        Self::Transfer { bytes, micros: time.as_micros() as u64 }
+    }
+
+    pub(crate) fn times(times: impl IntoIterator<Item = Duration>) -> Self {
+        Samples::new(times).map_or_else(|| Self::Absent("not run".to_owned()), Self::Times)
+    }
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figures(BTreeMap<Key, Measured>);
+
+impl Figures {
+    pub(crate) fn set(&mut self, key: Key, value: Measured) {
+        self.0.insert(key, value);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&Measured> {
+        self.0.get(&key)
+    }
+
+    /// The one number that ratios and goals use: seconds (p50 of repeated operations) or bytes.
+    pub(crate) fn number(&self, key: Key) -> Option<f64> {
+        match self.0.get(&key)? {
+            Measured::Times(samples) => Some(samples.p50().as_secs_f64()),
+            Measured::Transfer { micros, .. } => Some(*micros as f64 / 1e6),
+            Measured::Bytes(bytes) => Some(*bytes as f64),
+            Measured::Absent(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_in_the_order_of_the_report_and_each_title_is_used_once() {
+        assert!(Key::ALL.is_sorted());
+        let titles: std::collections::BTreeSet<_> = Key::ALL.iter().map(|key| key.title()).collect();
+        assert_eq!(titles.len(), Key::ALL.len());
+    }
+
+    #[test]
+    fn the_readme_explains_every_figure() {
+        let readme = include_str!("../README.md");
+        for key in Key::ALL {
+            assert!(readme.contains(key.title().trim()), "{:?} is not in benches/README.md", key.title());
+        }
+    }
+
+    #[test]
+    fn figures_survive_the_way_between_processes() {
+        let mut figures = Figures::default();
+        figures.set(Key::CrunRun, Measured::times([Duration::from_millis(3)]));
+        figures.set(Key::BwrapRun, Measured::Absent("not installed".to_owned()));
+        let text = serde_json::to_string(&figures).unwrap();
+        assert_eq!(serde_json::from_str::<Figures>(&text).unwrap(), figures);
+    }
+}

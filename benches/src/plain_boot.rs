@@ -1,0 +1,13 @@
+//! The kernel's own boot, without agentiso: the least that any cold boot can take.
+
+use anyhow::Result;
+
+use crate::figures::{Figures, Key, Measured};
+use crate::plain_machine::Plain;
+
+pub(crate) fn measure(plain: &Plain, runs: usize) -> Result<Figures> {
+    let times: Result<Vec<_>> = (0..runs).map(|_| Ok(plain.boot()?.boot)).collect();
+    let mut figures = Figures::default();
+    figures.set(Key::PlainBoot, Measured::times(times?));
+    Ok(figures)
+}

@@ -1,0 +1,176 @@
+//! QEMU without agentiso: the same kernel, board and processor, and an initramfs with nothing but busybox.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use cpio::newc::{self, ModeFileType};
+
+use crate::machine_line::MachineLine;
+use crate::program::{self, Running};
+
+/// What the guest prints when it is up.
+const READY: &[u8] = b"READY";
+
+/// A boot under emulation on a busy host takes half a minute; what takes longer hangs.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+
+/// An echo that takes this long does not come.
+const ECHO_LIMIT: Duration = Duration::from_secs(30);
+
+const INIT: &str = "#!/bin/busybox sh\necho READY\nexec /bin/busybox sleep 1000000\n";
+
+/// The echo: the port is opened once, and what is read from it is written to it.
+const ECHO_INIT: &str = "#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t devtmpfs dev /dev
+$b insmod /virtio_mmio.ko
+n=0
+while [ ! -e /dev/vport0p1 ] && [ ! -e /dev/vport1p1 ] && [ $n -lt 3000 ]; do $b usleep 10000; n=$((n+1)); done
+for port in /dev/vport*p1; do exec 3<>$port; done
+echo READY
+exec $b cat <&3 >&3
+";
+
+/// A machine that has printed [`READY`].
+pub(crate) struct PlainMachine {
+    pub(crate) boot: Duration,
+    _running: Running,
+}
+
+/// What all plain machines of a run share.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    line: MachineLine,
+    dir: PathBuf,
+}
+
+impl Plain {
+    /// Takes everything but devices and initramfs from the machine of a workspace.
+    pub(crate) fn like(line: MachineLine, dir: &Path) -> Result<Self> {
+        let busybox = busybox()?;
+        let plain = Self { line, dir: dir.to_owned() };
+        plain.write_initramfs("plain.cpio", INIT, &[("bin/busybox", &busybox)])?;
+        let kernel = Path::new(plain.line.option("-kernel")?);
+        let module = kernel.with_file_name("modules").join("virtio_mmio.ko");
+        let module = std::fs::read(&module).with_context(|| format!("reading {}", module.display()))?;
+        plain.write_initramfs(
+            "echo.cpio",
+            ECHO_INIT,
+            &[("bin/busybox", &busybox), ("virtio_mmio.ko", &module)],
+        )?;
+        Ok(plain)
+    }
+
+    fn write_initramfs(&self, name: &str, init: &str, files: &[(&str, &[u8])]) -> Result<()> {
+        let mut archive = Vec::new();
+        let mut entry = |name: &str, kind: ModeFileType, mode: u32, data: &[u8]| -> Result<()> {
+            let builder = newc::Builder::new(name).mode(mode).set_mode_file_type(kind);
+            let mut writer = builder.write(&mut archive, u32::try_from(data.len())?);
+            writer.write_all(data)?;
+            writer.finish()?;
+            Ok(())
+        };
+        for directory in ["bin", "dev"] {
+            entry(directory, ModeFileType::Directory, 0o755, &[])?;
+        }
+        entry("init", ModeFileType::Regular, 0o755, init.as_bytes())?;
+        for (name, data) in files {
+            entry(name, ModeFileType::Regular, 0o755, data)?;
+        }
+        let archive = newc::trailer(archive).context("ending the archive")?;
+        std::fs::write(self.dir.join(name), archive).context("writing an initramfs")
+    }
+
+    fn command(&self, initramfs: &str) -> Result<Command> {
+        let mut command = Command::new(self.line.qemu());
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-machine", &self.line.board()?]);
+        for option in ["-accel", "-cpu", "-smp", "-m", "-kernel", "-append"] {
+            command.args([option, self.line.option(option)?]);
+        }
+        command.arg("-initrd").arg(self.dir.join(initramfs)).args(["-serial", "stdio"]);
+        Ok(command)
+    }
+
+    /// Boots to the first line of a program of the user's.
+    pub(crate) fn boot(&self) -> Result<PlainMachine> {
+        boot(self.command("plain.cpio")?)
+    }
+
+    /// Boots a machine that sends back what it gets, and connects to it.
+    pub(crate) fn boot_echo(&self) -> Result<(PlainMachine, Echo)> {
+        let socket = self.dir.join("echo.sock");
+        let mut command = self.command("echo.cpio")?;
+        command.args(["-device", "virtio-serial-device,max_ports=2", "-chardev"]);
+        command.arg(format!("socket,id=echo,path={},server=on,wait=off", socket.display()));
+        command.args(["-device", "virtserialport,nr=1,chardev=echo,name=echo"]);
+        let machine = boot(command)?;
+        let stream = UnixStream::connect(&socket).context("connecting to the echo")?;
+        stream.set_read_timeout(Some(ECHO_LIMIT)).context("setting a deadline")?;
+        Ok((machine, Echo(stream)))
+    }
+}
+
+pub(crate) struct Echo(UnixStream);
+
+impl Echo {
+    pub(crate) fn round_trip(&mut self, payload: &[u8]) -> Result<Duration> {
+        let mut answer = vec![0; payload.len()];
+        let start = Instant::now();
+        self.0.write_all(payload).context("sending to the echo")?;
+        self.0.read_exact(&mut answer).context("no answer from the echo")?;
+        let time = start.elapsed();
+        if answer != payload {
+            bail!("the echo answered something else");
+        }
+        Ok(time)
+    }
+}
+
+fn boot(mut command: Command) -> Result<PlainMachine> {
+    let start = Instant::now();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .context("QEMU could not be started")?;
+    let mut running = Running(child);
+    let mut console = running.0.stdout.take().context("a pipe was asked for")?;
+    let (send, ready) = mpsc::channel();
+    // Reads on after that, so that the guest never waits for its console; ends with the machine.
+    std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        let mut buffer = [0; 4096];
+        let mut is_ready = false;
+        while let Ok(n @ 1..) = console.read(&mut buffer) {
+            if !is_ready {
+                seen.extend_from_slice(&buffer[..n]);
+                is_ready = seen.windows(READY.len()).any(|window| window == READY);
+                if is_ready {
+                    // The boot may have been given up meanwhile.
+                    let _ = send.send(start.elapsed());
+                }
+            }
+        }
+    });
+    let boot = ready.recv_timeout(BOOT_LIMIT).context("the plain machine did not boot")?;
+    Ok(PlainMachine { boot, _running: running })
+}
+
+/// A busybox that needs no libraries.
+fn busybox() -> Result<Vec<u8>> {
+    let path = program::find("busybox").context("busybox-static is not installed")?;
+    let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    // The dynamic linker is named near the start of a program that needs it.
+    let start = &bytes[..bytes.len().min(4096)];
+    if start.windows(9).any(|window| window == b"ld-linux-") {
+        bail!("busybox-static is not installed; the busybox that is needs libraries");
+    }
+    Ok(bytes)
+}

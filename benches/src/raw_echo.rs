@@ -1,0 +1,21 @@
+//! Bytes to a guest and back over the kind of channel that agentiso uses, with nothing of agentiso in between.
+
+use anyhow::Result;
+
+use crate::figures::{Figures, Key, Measured};
+use crate::plain_machine::Plain;
+use crate::setup::WARM_UP;
+
+/// About what the request of a small command has.
+const PAYLOAD: [u8; 64] = [b'x'; 64];
+
+pub(crate) fn measure(plain: &Plain, runs: usize) -> Result<Figures> {
+    let (_machine, mut echo) = plain.boot_echo()?;
+    for _ in 0..WARM_UP {
+        echo.round_trip(&PAYLOAD)?;
+    }
+    let times: Result<Vec<_>> = (0..runs).map(|_| echo.round_trip(&PAYLOAD)).collect();
+    let mut figures = Figures::default();
+    figures.set(Key::RawEcho, Measured::times(times?));
+    Ok(figures)
+}

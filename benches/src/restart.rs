@@ -1,0 +1,29 @@
+//! `workspace_start` of a stopped workspace to the first answer of `exec`.
+
+use anyhow::Result;
+
+use crate::figures::{Figures, Key, Measured};
+use crate::machine_line::Rung;
+use crate::samples::timed;
+use crate::setup::{Setup, expect_rung};
+
+pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
+    let host = setup.host("");
+    let client = host.client();
+    let workspace = client.workspace();
+    let mut times = Vec::new();
+    // One more than counted, for the first time the disk is read.
+    for _ in 0..=setup.runs.restarts {
+        workspace.stop();
+        let ((), time) = timed(|| {
+            workspace.start();
+            workspace.sh("true");
+        });
+        expect_rung(&host, Rung::BareTemplate)?;
+        times.push(time);
+    }
+    workspace.destroy();
+    let mut figures = Figures::default();
+    figures.set(Key::StartAfterStop, Measured::times(times.into_iter().skip(1)));
+    Ok(figures)
+}

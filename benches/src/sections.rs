@@ -1,0 +1,106 @@
+//! The measurements in their order, each guarded: one that fails says so and the next one runs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+
+use crate::figures::Figures;
+use crate::machine_line::MachineLine;
+use crate::plain_machine::Plain;
+use crate::samples::timed;
+use crate::setup::Setup;
+use crate::{
+    containers, create, exec, files, memory, output, plain_boot, raw_echo, restart, rootfs, run_dir, say,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Section {
+    /// crun and bubblewrap
+    Containers,
+    /// A boot without agentiso
+    PlainBoot,
+    /// An echo without agentiso
+    RawEcho,
+    /// `exec true` and what it is made of
+    Exec,
+    /// Creates, cold and from a template
+    Create,
+    /// Start after stop
+    Restart,
+    /// 1 GiB of output
+    Output,
+    /// 100 MiB files
+    Files,
+    /// Idle workspaces and the daemon
+    Memory,
+}
+
+impl Section {
+    /// The echo comes right before what it is compared with.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Containers,
+        Self::PlainBoot,
+        Self::RawEcho,
+        Self::Exec,
+        Self::Create,
+        Self::Restart,
+        Self::Output,
+        Self::Files,
+        Self::Memory,
+    ];
+
+    fn measure(self, setup: &Setup, line: &MachineLine, quick: bool) -> Result<Figures> {
+        let plain = || Plain::like(line.clone(), &setup.dir);
+        match self {
+            Self::Containers => {
+                let rootfs = rootfs::unpacked(&setup.image_disk(), &setup.cache)?;
+                containers::measure(&rootfs, &setup.dir, quick)
+            }
+            Self::PlainBoot => plain_boot::measure(&plain()?, setup.runs.boots),
+            Self::RawEcho => raw_echo::measure(&plain()?, setup.runs.round_trips),
+            Self::Exec => exec::measure(setup),
+            Self::Create => create::measure(setup),
+            Self::Restart => restart::measure(setup),
+            Self::Output => output::measure(setup),
+            Self::Files => files::measure(setup),
+            Self::Memory => memory::measure(setup),
+        }
+    }
+}
+
+/// The figures of all sections that worked, and what went wrong with the others.
+pub(crate) fn run(
+    setup: &Setup,
+    line: MachineLine,
+    wanted: &[Section],
+    quick: bool,
+) -> (Figures, Vec<String>) {
+    let mut figures = Figures::default();
+    let mut failures = Vec::new();
+    for section in Section::ALL.into_iter().filter(|section| wanted.contains(section)) {
+        if run_dir::is_stopping() {
+            // The thread that ends everything also ends this process.
+            std::thread::park();
+        }
+        say(&format!("{section:?}"));
+        let (outcome, time) = timed(|| {
+            catch_unwind(AssertUnwindSafe(|| section.measure(setup, &line, quick)))
+                .unwrap_or_else(|panic| Err(anyhow!("{}", message(panic.as_ref()))))
+        });
+        match outcome {
+            Ok(found) => {
+                say(&format!("{section:?} took {:.1} s", time.as_secs_f64()));
+                figures.merge(found);
+            }
+            Err(error) => failures.push(format!("{section:?}: {error:#}")),
+        }
+    }
+    (figures, failures)
+}
+
+/// What a panic said. Nearly every one here is an expectation of the test language that did not hold.
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").to_owned()
+}
