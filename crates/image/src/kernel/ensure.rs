@@ -81,6 +81,11 @@ pub async fn ensure(
     made
 }
 
+/// The kernel that answers `source`, if it was made before. Fetches and writes nothing.
+pub fn installed(dirs: &Dirs, source: &KernelSource) -> Result<Option<Kernel>, KernelError> {
+    find(&dirs.kernels, &request_digest(source)?)
+}
+
 async fn make(
     dirs: &Dirs,
     source: &KernelSource,

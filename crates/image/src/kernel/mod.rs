@@ -4,6 +4,6 @@ mod ensure;
 mod modules;
 mod packages;
 
-pub use ensure::{Kernel, KernelError, ensure};
+pub use ensure::{Kernel, KernelError, ensure, installed};
 pub use modules::ModuleError;
 pub(crate) use modules::depends_of;
