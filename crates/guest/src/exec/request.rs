@@ -1,0 +1,160 @@
+//! A request to run something, checked and in the form that the kernel wants.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::time::Duration;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+
+/// What a command finds in its environment unless the request says otherwise.
+const DEFAULT_ENV: [(&str, &str); 6] = [
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    ("LOGNAME", "root"),
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("TERM", "dumb"),
+    ("USER", "root"),
+];
+
+/// A request that can be carried out.
+#[derive(Debug)]
+pub struct CheckedExec {
+    pub(super) args: [CString; 3],
+    pub(super) env: Vec<CString>,
+    /// Absent: the default, or `/` where that does not exist.
+    pub(super) workdir: Option<CString>,
+    pub(super) timeout: Duration,
+    pub(super) head_bytes: usize,
+    pub(super) tail_bytes: usize,
+}
+
+/// Why a request cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// There is nothing to run.
+    #[error("the command is empty")]
+    Empty,
+    /// A zero byte cannot be passed to a program.
+    #[error("{0} contains a zero byte")]
+    ZeroByte(&'static str),
+    /// Longer than the kernel or this agent takes.
+    #[error("{what} is longer than {limit} bytes")]
+    TooLong {
+        /// Which part.
+        what: &'static str,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// No variable can have this name.
+    #[error("an environment variable cannot be named {0:?}")]
+    EnvName(String),
+    /// Only an absolute path names one directory.
+    #[error("the working directory is not an absolute path")]
+    RelativeWorkdir,
+    /// There is no time to run it, or too much.
+    #[error("the time limit must be between 1 and {} ms", limits::MAX_EXEC_TIMEOUT_MS)]
+    Timeout,
+    /// More output than one answer can carry.
+    #[error("at most {} bytes of each stream can be kept", limits::MAX_CAPTURE_BYTES)]
+    Capture,
+}
+
+/// Checks a request from the host.
+pub fn check(request: v1::ExecRequest) -> Result<CheckedExec, RequestError> {
+    if request.shell.is_empty() {
+        return Err(RequestError::Empty);
+    }
+    let shell = string("the command", request.shell, limits::MAX_COMMAND_BYTES)?;
+    let workdir = match request.workdir.first() {
+        None => None,
+        Some(b'/') => Some(string("the working directory", request.workdir, limits::MAX_PATH_BYTES)?),
+        Some(_) => return Err(RequestError::RelativeWorkdir),
+    };
+    if !(1..=limits::MAX_EXEC_TIMEOUT_MS).contains(&request.timeout_ms) {
+        return Err(RequestError::Timeout);
+    }
+    let kept = request.head_bytes.checked_add(request.tail_bytes);
+    if kept.is_none_or(|kept| kept > limits::MAX_CAPTURE_BYTES) {
+        return Err(RequestError::Capture);
+    }
+    Ok(CheckedExec {
+        args: [c"sh".to_owned(), c"-c".to_owned(), shell],
+        env: environment(request.env)?,
+        workdir,
+        timeout: Duration::from_millis(request.timeout_ms),
+        head_bytes: request.head_bytes as usize,
+        tail_bytes: request.tail_bytes as usize,
+    })
+}
+
+fn string(what: &'static str, bytes: impl Into<Vec<u8>>, limit: usize) -> Result<CString, RequestError> {
+    let bytes = bytes.into();
+    if bytes.len() > limit {
+        return Err(RequestError::TooLong { what, limit });
+    }
+    CString::new(bytes).map_err(|_zero| RequestError::ZeroByte(what))
+}
+
+fn environment(given: impl IntoIterator<Item = (String, String)>) -> Result<Vec<CString>, RequestError> {
+    const WHAT: &str = "the environment";
+    let mut all: BTreeMap<String, String> =
+        DEFAULT_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    for (name, value) in given {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(RequestError::EnvName(name));
+        }
+        all.insert(name, value);
+    }
+    let size: usize = all.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if size > limits::MAX_ENV_BYTES {
+        return Err(RequestError::TooLong { what: WHAT, limit: limits::MAX_ENV_BYTES });
+    }
+    all.into_iter()
+        .map(|(name, value)| string(WHAT, format!("{name}={value}"), limits::MAX_ENV_BYTES))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use agentiso_protocol::limits;
+    use agentiso_protocol::schema::v1::ExecRequest;
+
+    use super::{RequestError, check};
+
+    fn request() -> ExecRequest {
+        ExecRequest { shell: "true".into(), timeout_ms: 1, ..ExecRequest::default() }
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_take_is_refused_by_name() {
+        let refused = |change: fn(&mut ExecRequest)| {
+            let mut request = request();
+            change(&mut request);
+            check(request).expect_err("it is refused")
+        };
+        assert_eq!(refused(|r| r.shell = "".into()), RequestError::Empty);
+        assert_eq!(refused(|r| r.shell = "a\0b".into()), RequestError::ZeroByte("the command"));
+        assert_eq!(refused(|r| r.workdir = "tmp".into()), RequestError::RelativeWorkdir);
+        assert_eq!(refused(|r| r.timeout_ms = 0), RequestError::Timeout);
+        assert_eq!(refused(|r| r.timeout_ms = u64::MAX), RequestError::Timeout);
+        assert_eq!(refused(|r| (r.head_bytes, r.tail_bytes) = (u64::MAX, 1)), RequestError::Capture);
+        assert_eq!(refused(|r| r.head_bytes = limits::MAX_CAPTURE_BYTES + 1), RequestError::Capture);
+        assert_eq!(
+            refused(|r| drop(r.env.insert("A=B".into(), String::new()))),
+            RequestError::EnvName("A=B".into())
+        );
+        let long = RequestError::TooLong { what: "the command", limit: limits::MAX_COMMAND_BYTES };
+        assert_eq!(refused(|r| r.shell = vec![b'x'; limits::MAX_COMMAND_BYTES + 1].into()), long);
+    }
+
+    #[test]
+    fn given_variables_win_over_defaults() {
+        let mut request = request();
+        request.env.insert("HOME".into(), "/home".into());
+        let env = check(request).expect("it is fine").env;
+        assert!(env.contains(&c"HOME=/home".to_owned()));
+        assert!(env.contains(&c"TERM=dumb".to_owned()));
+        assert!(!env.contains(&c"HOME=/root".to_owned()));
+    }
+}

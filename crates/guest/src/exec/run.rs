@@ -1,0 +1,229 @@
+//! One command from its start to its outcome.
+//!
+//! ```text
+//!   running --exit--> draining --both pipes at their end, or grace over--> done
+//!      | deadline                 ^
+//!      +---- group killed --------+
+//! ```
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::task::Poll;
+use std::time::Duration;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+use agentiso_protocol::schema::v1::exec_event::Event;
+use bytes::Bytes;
+use rustix::process::WaitIdStatus;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::capture::Capture;
+use super::drain::drain;
+use super::group::{Graveyard, Group};
+use super::output::{Output, Turn};
+use super::request::CheckedExec;
+use crate::spawn::{Program, ProgramFile, SpawnError, spawn};
+
+/// How long output is still waited for after the shell has ended while another process holds its pipes. What the
+/// shell itself printed is in the pipes by then; this is for the end of a pipeline that the shell did not wait for.
+const DRAIN_GRACE: Duration = Duration::from_millis(200);
+
+/// How long a killed group may take to die. Only a process stuck in the kernel takes longer than a moment.
+const KILL_GRACE: Duration = Duration::from_secs(2);
+
+const DEFAULT_WORKDIR: &std::ffi::CStr = c"/root";
+const FALLBACK_WORKDIR: &std::ffi::CStr = c"/";
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Outcome {
+    status: Option<WaitIdStatus>,
+    timed_out: bool,
+    captures: [Capture; 2],
+    duration: Duration,
+}
+
+/// Why a command did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The shell could not be started.
+    #[error("/bin/sh cannot be started")]
+    Spawn(#[from] SpawnError),
+    /// The agent lacks what it needs to run anything.
+    #[error("the command cannot be run")]
+    System(#[from] io::Error),
+}
+
+/// Where events go while the command runs.
+pub type Sink = mpsc::Sender<Result<v1::ExecEvent, tonic::Status>>;
+
+impl Outcome {
+    /// The last event of the command.
+    pub fn into_event(self) -> v1::ExecEvent {
+        let [stdout, stderr] = self.captures.map(|capture| {
+            let (head, tail, total_bytes) = capture.finish();
+            v1::Captured { head, tail, total_bytes }
+        });
+        let status = self.status.as_ref();
+        event(Event::Exited(v1::ExecExited {
+            exit_code: status.and_then(WaitIdStatus::exit_status),
+            // A leader that did not die in time will, by the signal that was sent.
+            signal: status.map_or(Some(libc::SIGKILL), WaitIdStatus::terminating_signal),
+            timed_out: self.timed_out,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            duration_us: u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX),
+        }))
+    }
+}
+
+fn event(event: Event) -> v1::ExecEvent {
+    v1::ExecEvent { event: Some(event) }
+}
+
+/// Runs a command. Dropping the future kills its process group.
+pub async fn run(
+    request: CheckedExec,
+    sink: Option<&Sink>,
+    graveyard: &Graveyard,
+) -> Result<Outcome, ExecError> {
+    let started = Instant::now();
+    let (stdout, stdout_end) = Output::pipe()?;
+    let (stderr, stderr_end) = Output::pipe()?;
+    let child = start(&request, &stdout_end, &stderr_end)?;
+    drop((stdout_end, stderr_end));
+    let pid = child.pid().as_raw_nonzero().get().unsigned_abs();
+    let mut running = Running {
+        group: Group::new(child, graveyard.clone())?,
+        outputs: [stdout, stderr],
+        captures: [(); 2].map(|()| Capture::new(request.head_bytes, request.tail_bytes)),
+    };
+    if let Some(sink) = sink {
+        // A closed sink means that this future is about to be dropped.
+        drop(sink.send(Ok(event(Event::Started(v1::ExecStarted { pid })))).await);
+    }
+    let timed_out = running.watch(started + request.timeout, sink).await;
+    let Running { group, outputs, captures } = running;
+    let status = group.finish()?;
+    for output in outputs {
+        drain(output, graveyard);
+    }
+    Ok(Outcome { status, timed_out, captures, duration: started.elapsed() })
+}
+
+fn start(
+    request: &CheckedExec,
+    stdout: &OwnedFd,
+    stderr: &OwnedFd,
+) -> Result<crate::spawn::Child, ExecError> {
+    let null = File::open("/dev/null")?;
+    let attempt = |workdir| {
+        spawn(&Program {
+            file: ProgramFile::Path(c"/bin/sh"),
+            args: &request.args,
+            env: &request.env,
+            workdir: Some(workdir),
+            stdio: [Some(null.as_fd()), Some(stdout.as_fd()), Some(stderr.as_fd())],
+            session: true,
+            oom_score: c"0",
+            share_root: false,
+        })
+    };
+    match &request.workdir {
+        Some(workdir) => Ok(attempt(workdir)?),
+        None => match attempt(DEFAULT_WORKDIR) {
+            Err(SpawnError::Workdir(_)) => Ok(attempt(FALLBACK_WORKDIR)?),
+            result => Ok(result?),
+        },
+    }
+}
+
+struct Running {
+    group: Group,
+    outputs: [Output; 2],
+    captures: [Capture; 2],
+}
+
+impl Running {
+    /// Reads until the command has ended; true when that was because its time was up.
+    async fn watch(&mut self, deadline: Instant, sink: Option<&Sink>) -> bool {
+        let mut timed_out = false;
+        let mut ended = false;
+        let timer = sleep_until(deadline);
+        tokio::pin!(timer);
+        let mut permit = None;
+        loop {
+            if ended && !self.outputs.iter().any(Output::is_open) {
+                return timed_out;
+            }
+            let may_read = sink.is_none() || permit.is_some();
+            let reading = may_read && self.outputs.iter().any(Output::is_open);
+            tokio::select! {
+                // The deadline holds whatever is printed, so it comes first. The end comes before output because it
+                // shortens the deadline; output is not lost by that, and is last because it may never pause.
+                biased;
+                () = &mut timer => {
+                    if ended || timed_out {
+                        return timed_out;
+                    }
+                    timed_out = true;
+                    self.group.kill();
+                    timer.as_mut().reset(Instant::now() + KILL_GRACE);
+                }
+                () = self.group.ended(), if !ended => {
+                    ended = true;
+                    timer.as_mut().reset(Instant::now() + DRAIN_GRACE);
+                }
+                result = reserve(sink), if !may_read => match result {
+                    Some(reserved) => permit = Some(reserved),
+                    // The reader is gone and this future is about to be dropped; nothing is sent any more.
+                    None => return timed_out,
+                },
+                piece = read(&mut self.outputs, &mut self.captures, permit.is_some()), if reading => {
+                    if let (Some(output), Some(reserved)) = (piece, permit.take()) {
+                        reserved.send(Ok(event(Event::Output(output))));
+                    }
+                    // The command may print for ever; other calls have their turn too.
+                    tokio::task::consume_budget().await;
+                }
+            }
+        }
+    }
+}
+
+async fn reserve(sink: Option<&Sink>) -> Option<mpsc::Permit<'_, Result<v1::ExecEvent, tonic::Status>>> {
+    sink?.reserve().await.ok()
+}
+
+/// Reads from both pipes once there is anything. With `single`, one piece of one pipe is taken and returned as well.
+async fn read(
+    outputs: &mut [Output; 2],
+    captures: &mut [Capture; 2],
+    single: bool,
+) -> Option<v1::ExecOutput> {
+    const STREAMS: [v1::OutputStream; 2] = [v1::OutputStream::Stdout, v1::OutputStream::Stderr];
+    let limit = if single { limits::CHUNK_BYTES } else { usize::MAX };
+    poll_fn(|cx| {
+        let mut progress = false;
+        for ((output, capture), stream) in outputs.iter_mut().zip(captures.iter_mut()).zip(STREAMS) {
+            let mut piece = None;
+            let turn = output.poll_turn(cx, limit, |bytes| {
+                capture.push(bytes);
+                if single {
+                    piece = Some(Bytes::copy_from_slice(bytes));
+                }
+                !single
+            });
+            progress |= turn == Turn::Progress;
+            if let Some(data) = piece {
+                return Poll::Ready(Some(v1::ExecOutput { stream: stream.into(), data }));
+            }
+        }
+        if progress { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}

@@ -1,0 +1,115 @@
+//! What can go wrong with a file.
+
+use std::io;
+
+use agentiso_protocol::ErrorCode;
+use rustix::io::Errno;
+
+/// A file operation that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The path cannot name a file.
+    #[error("{path:?} is not an absolute path of at most 4095 bytes without a zero byte")]
+    Path {
+        /// As it was given.
+        path: String,
+    },
+    /// The kernel refused an operation.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A directory where a file was expected.
+    #[error("{path} is a directory")]
+    IsDirectory {
+        /// The directory.
+        path: String,
+    },
+    /// A device, pipe or socket where a file was expected.
+    #[error("{path} is not a regular file")]
+    NotRegular {
+        /// The special file.
+        path: String,
+    },
+    /// Larger than can be edited.
+    #[error("{path} is larger than {limit} bytes")]
+    TooLarge {
+        /// The file.
+        path: String,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// Nothing was given to be replaced.
+    #[error("the text to be replaced is empty")]
+    EmptyPattern,
+    /// The text does not occur.
+    #[error("{path} does not contain the text to be replaced")]
+    NoMatch {
+        /// The file.
+        path: String,
+    },
+    /// Permission bits that do not exist.
+    #[error("{mode:o} is not a file mode")]
+    Mode {
+        /// As it was given.
+        mode: u32,
+    },
+    /// The upload ended before the file was complete.
+    #[error("the upload of {path} was cut off")]
+    CutOff {
+        /// The file that was not written.
+        path: String,
+    },
+    /// Nobody waits for the result.
+    #[error("the call was cancelled")]
+    Cancelled,
+}
+
+impl FileError {
+    /// The code for the host.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Path { .. }
+            | Self::EmptyPattern
+            | Self::Mode { .. }
+            | Self::CutOff { .. }
+            | Self::Cancelled => ErrorCode::Invalid,
+            Self::Io { source, .. } => code_of(source),
+            Self::IsDirectory { .. } => ErrorCode::IsDirectory,
+            Self::NotRegular { .. } => ErrorCode::NotRegular,
+            Self::TooLarge { .. } => ErrorCode::TooLarge,
+            Self::NoMatch { .. } => ErrorCode::NoMatch,
+        }
+    }
+}
+
+/// The code for what the kernel said.
+fn code_of(error: &io::Error) -> ErrorCode {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT) => ErrorCode::NotFound,
+        Some(Errno::ISDIR) => ErrorCode::IsDirectory,
+        Some(Errno::NOTDIR) => ErrorCode::NotDirectory,
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => ErrorCode::PermissionDenied,
+        Some(Errno::NOSPC | Errno::DQUOT) => ErrorCode::NoSpace,
+        Some(Errno::FBIG) => ErrorCode::TooLarge,
+        Some(Errno::LOOP) => ErrorCode::LinkLoop,
+        Some(Errno::NAMETOOLONG | Errno::INVAL) => ErrorCode::Invalid,
+        Some(Errno::NOMEM) => ErrorCode::OutOfMemory,
+        Some(Errno::NXIO | Errno::NODEV | Errno::AGAIN) => ErrorCode::NotRegular,
+        Some(_) | None => ErrorCode::System,
+    }
+}
+
+/// Names the file in an error of the kernel.
+pub(super) trait At<T> {
+    fn at(self, path: &std::path::Path) -> Result<T, FileError>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+    fn at(self, path: &std::path::Path) -> Result<T, FileError> {
+        self.map_err(|error| FileError::Io { path: path.display().to_string(), source: error.into() })
+    }
+}

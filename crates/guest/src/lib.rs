@@ -1,0 +1,24 @@
+//! The agent inside a machine: init, commands, files, and the machine's own set-up.
+//!
+//! ```text
+//!   process 1: init          mounts, loads the first modules, reaps, restarts the agent
+//!      └─ agent              serves the host's calls over the virtio-serial port
+//!           └─ /bin/sh -c …  commands, each in a session of its own
+//! ```
+//!
+//! The binary is static and needs nothing of the image. [`server::serve`] also runs on an ordinary host over a
+//! socket, with everything that would change the machine refused; the tests use that.
+
+pub mod args;
+pub mod console;
+pub mod exec;
+pub mod files;
+pub mod init;
+pub mod machine;
+pub mod port;
+pub mod server;
+pub mod service;
+pub mod spawn;
+pub mod transport;
+
+mod watch;

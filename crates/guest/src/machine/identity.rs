@@ -1,0 +1,192 @@
+//! Makes a machine itself after a boot or a restore.
+
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::path::Path;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+use rustix::system::sethostname;
+use rustix::time::{ClockId, Timespec, clock_settime};
+
+use super::error::{MachineError, Step as _};
+use super::names::{hosts, is_hostname, is_machine_id, resolv_conf};
+use super::network::{self, Addresses};
+use crate::files::replace_file;
+
+/// Requests of the kernel's random number generator, from `linux/random.h`.
+const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
+const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
+
+const FILE_MODE: Option<u32> = Some(0o644);
+
+/// A request whose parts make sense.
+#[derive(Debug)]
+struct Checked<'a> {
+    time: Timespec,
+    entropy: &'a [u8],
+    hostname: &'a str,
+    machine_id: &'a str,
+    network: Option<(Addresses, Vec<Ipv4Addr>)>,
+}
+
+/// Applies everything or returns an error; repeating it does no harm.
+pub(super) fn identify(
+    initramfs: BorrowedFd<'_>,
+    request: &v1::IdentifyRequest,
+) -> Result<v1::IdentifyResponse, MachineError> {
+    let checked = check(request)?;
+    // Random numbers first: all that follows may draw some.
+    reseed(checked.entropy).step("reseeding the random number generator")?;
+    clock_settime(ClockId::Realtime, checked.time).step("setting the clock")?;
+    sethostname(checked.hostname.as_bytes()).step("setting the host name")?;
+    write_if_changed("/etc/hostname", &format!("{}\n", checked.hostname))?;
+    let current = fs::read_to_string("/etc/hosts").ok();
+    write_if_changed("/etc/hosts", &hosts(current.as_deref(), checked.hostname))?;
+    write_if_changed("/etc/machine-id", &format!("{}\n", checked.machine_id))?;
+    let Some((addresses, dns)) = checked.network else {
+        return Ok(v1::IdentifyResponse::default());
+    };
+    let interface = network::configure(initramfs, &addresses)?;
+    write_resolv_conf(&resolv_conf(&dns))?;
+    Ok(v1::IdentifyResponse { interface })
+}
+
+fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, MachineError> {
+    if request.realtime_ns <= 0 {
+        return Err(MachineError::invalid("the time", request.realtime_ns.to_string()));
+    }
+    let entropy = &request.entropy[..];
+    if !(limits::MIN_ENTROPY_BYTES..=limits::MAX_ENTROPY_BYTES).contains(&entropy.len()) {
+        return Err(MachineError::invalid("the amount of entropy", entropy.len().to_string()));
+    }
+    if !is_hostname(&request.hostname) {
+        return Err(MachineError::invalid("the host name", &request.hostname));
+    }
+    if !is_machine_id(&request.machine_id) {
+        return Err(MachineError::invalid("the machine id", &request.machine_id));
+    }
+    Ok(Checked {
+        time: Timespec {
+            tv_sec: request.realtime_ns / 1_000_000_000,
+            tv_nsec: request.realtime_ns % 1_000_000_000,
+        },
+        entropy,
+        hostname: &request.hostname,
+        machine_id: &request.machine_id,
+        network: request.network.as_ref().map(check_network).transpose()?,
+    })
+}
+
+fn check_network(network: &v1::Network) -> Result<(Addresses, Vec<Ipv4Addr>), MachineError> {
+    let address = |what, text: &str| text.parse().map_err(|_| MachineError::invalid(what, text));
+    let mac = <[u8; 6]>::try_from(&network.mac[..]).ok().filter(|mac| mac[0] & 1 == 0);
+    if !(1..=32).contains(&network.prefix) {
+        return Err(MachineError::invalid("the prefix", network.prefix.to_string()));
+    }
+    if network.dns.len() > limits::MAX_NAME_SERVERS {
+        return Err(MachineError::invalid("the number of name servers", network.dns.len().to_string()));
+    }
+    let addresses = Addresses {
+        mac: mac.ok_or_else(|| {
+            MachineError::invalid("the hardware address", format!("{:02x?}", &network.mac[..]))
+        })?,
+        address: address("the address", &network.address)?,
+        prefix: network.prefix,
+        gateway: address("the gateway", &network.gateway)?,
+    };
+    let dns: Result<_, _> = network.dns.iter().map(|text| address("a name server", text)).collect();
+    Ok((addresses, dns?))
+}
+
+/// Mixes bytes from the host into the kernel's pool and makes the generator start anew from it. Siblings of one
+/// template would otherwise draw the same numbers.
+fn reseed(entropy: &[u8]) -> io::Result<()> {
+    /// `struct rand_pool_info` with its buffer.
+    #[repr(C)]
+    struct PoolInfo {
+        bits: libc::c_int,
+        bytes: libc::c_int,
+        buffer: [u8; limits::MAX_ENTROPY_BYTES],
+    }
+    let random = File::open("/dev/urandom")?;
+    let bytes = entropy.len().min(limits::MAX_ENTROPY_BYTES);
+    let mut info = PoolInfo { bits: (bytes * 8) as libc::c_int, bytes: bytes as libc::c_int, buffer: [0; _] };
+    info.buffer[..bytes].copy_from_slice(&entropy[..bytes]);
+    // SAFETY: the descriptor is open; RNDADDENTROPY reads two integers and as many bytes as the second one says,
+    // which are all inside `info`. RNDRESEEDCRNG takes no argument.
+    let results = unsafe {
+        [
+            libc::ioctl(random.as_raw_fd(), RNDADDENTROPY, &raw const info),
+            libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG),
+        ]
+    };
+    if results.contains(&-1) { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Leaves a file alone that is right already, so that a restore writes nothing to the disk without need.
+fn write_if_changed(path: &str, content: &str) -> Result<(), MachineError> {
+    if fs::read(path).is_ok_and(|current| current == content.as_bytes()) {
+        return Ok(());
+    }
+    Ok(replace_file(Path::new(path), FILE_MODE, content.as_bytes())?)
+}
+
+/// Writes the resolver's file in place of whatever is there: a link into `/run` would point to nothing.
+fn write_resolv_conf(content: &str) -> Result<(), MachineError> {
+    const PATH: &str = "/etc/resolv.conf";
+    if fs::symlink_metadata(PATH).is_ok_and(|found| found.is_symlink()) {
+        fs::remove_file(PATH).step("replacing the link /etc/resolv.conf")?;
+    }
+    write_if_changed(PATH, content)
+}
+
+#[cfg(test)]
+mod tests {
+    use agentiso_protocol::schema::v1;
+
+    use super::check;
+
+    fn request() -> v1::IdentifyRequest {
+        v1::IdentifyRequest {
+            realtime_ns: 1,
+            entropy: vec![1; 64].into(),
+            hostname: "ws".into(),
+            machine_id: "ab".repeat(16),
+            network: Some(v1::Network {
+                mac: vec![2, 0, 0, 0, 0, 1].into(),
+                address: "10.42.0.2".into(),
+                prefix: 16,
+                gateway: "10.42.0.1".into(),
+                dns: vec!["10.42.0.1".into()],
+            }),
+        }
+    }
+
+    #[test]
+    fn every_part_is_checked_before_anything_is_changed() {
+        assert!(check(&request()).is_ok());
+        let refused = |change: fn(&mut v1::IdentifyRequest)| {
+            let mut request = request();
+            change(&mut request);
+            check(&request).expect_err("it is refused").to_string()
+        };
+        assert!(refused(|r| r.realtime_ns = 0).contains("the time"));
+        assert!(refused(|r| r.entropy = vec![1; 63].into()).contains("entropy"));
+        assert!(refused(|r| r.hostname = "a\nb".into()).contains("host name"));
+        assert!(refused(|r| r.machine_id = "x".into()).contains("machine id"));
+        let network = |change: fn(&mut v1::Network)| {
+            let mut request = request();
+            change(request.network.as_mut().expect("there is one"));
+            check(&request).expect_err("it is refused").to_string()
+        };
+        assert!(network(|n| n.mac = vec![1; 6].into()).contains("hardware address"));
+        assert!(network(|n| n.address = "::1".into()).contains("the address"));
+        assert!(network(|n| n.prefix = 33).contains("prefix"));
+        assert!(network(|n| n.gateway = "x".into()).contains("gateway"));
+        assert!(network(|n| n.dns = vec!["1.1.1.1".into(); 4]).contains("name servers"));
+    }
+}

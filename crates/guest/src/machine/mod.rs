@@ -1,0 +1,83 @@
+//! The machine around the agent: its disk, its identity, its end.
+//!
+//! Everything that changes more than files and processes is behind [`Machine`]; [`Vm`] does it, [`NoMachine`]
+//! refuses it where the agent runs on somebody's host.
+
+mod error;
+mod identity;
+mod memory;
+mod modules;
+mod names;
+mod network;
+mod power;
+mod root;
+mod uevent;
+mod vm;
+
+use std::fmt::Debug;
+
+use agentiso_protocol::schema::v1;
+
+pub use error::MachineError;
+pub use memory::memory_info;
+pub use uevent::wait_for;
+pub use vm::Vm;
+
+pub(crate) use modules::load_first as load_first_modules;
+pub(crate) use network::loopback_up;
+
+/// What only the init of a machine may do. All of it blocks.
+pub trait Machine: Debug + Send + Sync + 'static {
+    /// Whether the disk is attached.
+    fn stage(&self) -> v1::Stage;
+    /// What runs as process 1.
+    fn init_mode(&self) -> v1::InitMode;
+    /// The kernel's boot id.
+    fn boot_id(&self) -> String;
+    /// Makes a disk the root file system.
+    fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError>;
+    /// Grows the root file system to its disk, once that has the expected size.
+    fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError>;
+    /// Makes the machine itself.
+    fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError>;
+    /// Ends all processes and leaves the disk clean.
+    fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError>;
+    /// Turns the machine off.
+    fn power_off(&self);
+}
+
+/// The agent on somebody's host: files and commands work, the host is left alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoMachine;
+
+impl Machine for NoMachine {
+    fn stage(&self) -> v1::Stage {
+        v1::Stage::Rooted
+    }
+
+    fn init_mode(&self) -> v1::InitMode {
+        v1::InitMode::Fast
+    }
+
+    fn boot_id(&self) -> String {
+        vm::boot_id()
+    }
+
+    fn attach_root(&self, _request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn grow_root(&self, _expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn power_off(&self) {}
+}

@@ -1,0 +1,108 @@
+//! Kernel modules, loaded from the initramfs when they are needed.
+//!
+//! Drivers of devices that differ between the siblings of a template are loaded after the restore: what probes the
+//! device then sees the real one.
+
+use std::fs::File;
+use std::io;
+use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::system::finit_module;
+
+use super::error::MachineError;
+
+/// Finds every other virtio device on a microvm.
+const MMIO: &str = "virtio_mmio";
+
+/// Largest order file that is read; a real one has a few lines.
+const MAX_ORDER_BYTES: u64 = 64 * 1024;
+
+/// Loads what must be there before anything else.
+pub(crate) fn load_first(initramfs: BorrowedFd<'_>) -> Result<(), MachineError> {
+    load(initramfs, MMIO)
+}
+
+/// Loads a module after those that it needs. What is not in the initramfs is taken to be part of the kernel.
+pub(super) fn load(initramfs: BorrowedFd<'_>, name: &str) -> Result<(), MachineError> {
+    let order =
+        read_order(initramfs).map_err(|source| MachineError::Module { module: "list".into(), source })?;
+    for module in plan(&order, name) {
+        let failed = |source: io::Error| MachineError::Module { module: module.clone(), source };
+        let file = match open_module(initramfs, &format!("{module}.ko")) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        match finit_module(file.as_fd(), c"", 0) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    Ok(())
+}
+
+fn open_module(initramfs: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(File::from(openat(initramfs, format!("modules/{name}"), flags, Mode::empty())?))
+}
+
+fn read_order(initramfs: BorrowedFd<'_>) -> io::Result<String> {
+    let mut order = String::new();
+    match open_module(initramfs, "order") {
+        Ok(file) => {
+            file.take(MAX_ORDER_BYTES).read_to_string(&mut order)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(order)
+}
+
+/// The modules to load for `name`, itself last. Lines read `module.ko: needed.ko …`, what is needed first.
+fn plan(order: &str, name: &str) -> Vec<String> {
+    let mut wanted = vec![name.to_owned()];
+    let mut result = Vec::new();
+    // From the end, because what a module needs stands before it.
+    for line in order.lines().rev() {
+        let (module, needs) = line.split_once(':').unwrap_or((line, ""));
+        if let Some(at) = wanted.iter().position(|wanted| wanted == stem(module)) {
+            result.push(wanted.swap_remove(at));
+            for need in needs.split_whitespace().map(stem) {
+                if !wanted.iter().any(|wanted| wanted == need) {
+                    wanted.push(need.to_owned());
+                }
+            }
+        }
+    }
+    // Without a line of their own; the kernel has them built in or will say what is missing.
+    result.extend(wanted);
+    result.reverse();
+    result
+}
+
+fn stem(file: &str) -> &str {
+    let file = file.trim();
+    file.strip_suffix(".ko").unwrap_or(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plan;
+
+    const ORDER: &str = "virtio_mmio.ko:\nfailover.ko:\nvirtio_blk.ko:\nnet_failover.ko: failover.ko\n\
+                         virtio_net.ko: net_failover.ko failover.ko\n";
+
+    #[test]
+    fn what_a_module_needs_is_loaded_before_it() {
+        assert_eq!(plan(ORDER, "virtio_net"), ["failover", "net_failover", "virtio_net"]);
+        assert_eq!(plan(ORDER, "virtio_blk"), ["virtio_blk"]);
+    }
+
+    #[test]
+    fn a_module_that_is_not_listed_is_tried_by_its_name() {
+        assert_eq!(plan("", "virtio_mmio"), ["virtio_mmio"]);
+    }
+}

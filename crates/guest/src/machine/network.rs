@@ -1,0 +1,144 @@
+//! The network device: its hardware address, its address, its route.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::error::{MachineError, Step as _};
+use super::modules;
+use super::uevent::wait_for;
+
+/// How long the device may take to appear once its driver is loaded.
+const DEVICE_DEADLINE: Duration = Duration::from_secs(10);
+
+const DEVICES: &str = "/sys/class/net";
+const LOOPBACK: &str = "lo";
+const ETHERNET: libc::sa_family_t = 1;
+
+/// A machine's place in its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Addresses {
+    pub(super) mac: [u8; 6],
+    pub(super) address: Ipv4Addr,
+    pub(super) prefix: u32,
+    pub(super) gateway: Ipv4Addr,
+}
+
+/// Loads the driver and configures its first device. Returns the device's name.
+pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Result<String, MachineError> {
+    modules::load(initramfs, "virtio_net")?;
+    let name = wait_for(DEVICE_DEADLINE, first_device)
+        .step("waiting for the network device")?
+        .ok_or_else(|| MachineError::NoDevice { device: "a network device".into() })?;
+    let device = Device::new(&name).step("opening a socket")?;
+    // Down first: the hardware address can only be changed then, and it takes all old routes away.
+    device.set_up(false).step("taking the network device down")?;
+    device.set_mac(addresses.mac).step("setting the hardware address")?;
+    device.set_address(libc::SIOCSIFADDR, addresses.address).step("setting the address")?;
+    let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - addresses.prefix).unwrap_or(0));
+    device.set_address(libc::SIOCSIFNETMASK, mask).step("setting the netmask")?;
+    device.set_up(true).step("bringing the network device up")?;
+    device.add_default_route(addresses.gateway).step("setting the default route")?;
+    Ok(name)
+}
+
+/// Brings the loopback device up; the kernel gives it its address.
+pub(crate) fn loopback_up() -> Result<(), MachineError> {
+    let device = Device::new(LOOPBACK).step("opening a socket")?;
+    device.set_up(true).step("bringing the loopback device up")
+}
+
+/// The first device that has hardware behind it, whatever its name.
+fn first_device() -> Option<String> {
+    let mut names: Vec<String> = fs::read_dir(DEVICES)
+        .ok()?
+        .filter_map(Result::ok)
+        .filter(|entry| Path::new(&entry.path()).join("device").exists())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    names.into_iter().next()
+}
+
+struct Device {
+    socket: OwnedFd,
+    name: [libc::c_char; libc::IFNAMSIZ],
+}
+
+impl Device {
+    fn new(name: &str) -> io::Result<Self> {
+        let mut bytes = [0; libc::IFNAMSIZ];
+        // The last byte stays zero.
+        for (target, byte) in bytes[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+            *target = byte as libc::c_char;
+        }
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { socket, name: bytes })
+    }
+
+    fn request(&self) -> libc::ifreq {
+        // SAFETY: all fields are integers, arrays and pointers, for which zero is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name = self.name;
+        request
+    }
+
+    fn ioctl<T>(&self, number: libc::Ioctl, argument: &mut T) -> io::Result<()> {
+        // SAFETY: the callers pair each request with the structure that it reads and writes.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), number, std::ptr::from_mut(argument)) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn set_up(&self, up: bool) -> io::Result<()> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFFLAGS, &mut request)?;
+        // SAFETY: the call above has set this field of the union.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let bit = libc::IFF_UP as libc::c_short;
+        request.ifr_ifru.ifru_flags = if up { flags | bit } else { flags & !bit };
+        self.ioctl(libc::SIOCSIFFLAGS, &mut request)
+    }
+
+    fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        let mut data = [0; 14];
+        for (target, byte) in data.iter_mut().zip(mac) {
+            *target = byte as libc::c_char;
+        }
+        let mut request = self.request();
+        request.ifr_ifru.ifru_hwaddr = libc::sockaddr { sa_family: ETHERNET, sa_data: data };
+        self.ioctl(libc::SIOCSIFHWADDR, &mut request)
+    }
+
+    fn set_address(&self, number: libc::Ioctl, address: Ipv4Addr) -> io::Result<()> {
+        let mut request = self.request();
+        request.ifr_ifru.ifru_addr = socket_address(address);
+        self.ioctl(number, &mut request)
+    }
+
+    fn add_default_route(&self, gateway: Ipv4Addr) -> io::Result<()> {
+        // SAFETY: all fields are integers, arrays and pointers, for which zero is valid.
+        let mut route: libc::rtentry = unsafe { std::mem::zeroed() };
+        route.rt_dst = socket_address(Ipv4Addr::UNSPECIFIED);
+        route.rt_genmask = socket_address(Ipv4Addr::UNSPECIFIED);
+        route.rt_gateway = socket_address(gateway);
+        route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+        match self.ioctl(libc::SIOCADDRT, &mut route) {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
+    let mut data = [0; 14];
+    // Two bytes of port, then the address in network order.
+    for (target, byte) in data[2..].iter_mut().zip(address.octets()) {
+        *target = byte as libc::c_char;
+    }
+    libc::sockaddr { sa_family: libc::AF_INET as libc::sa_family_t, sa_data: data }
+}

@@ -1,0 +1,40 @@
+//! Waits for devices: the kernel announces each, so nobody has to look again and again.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+
+/// The group of announcements that come from the kernel itself.
+const KERNEL_GROUP: u32 = 1;
+
+/// Looks at the beginning and after each announcement of the kernel, until `look` finds something or time is up.
+pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> io::Result<Option<T>> {
+    if let Some(found) = look() {
+        return Ok(Some(found));
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(KOBJECT_UEVENT))?;
+    bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
+    let deadline = Instant::now() + limit;
+    loop {
+        // After the socket is bound, so that nothing can happen unseen in between.
+        if let Some(found) = look() {
+            return Ok(Some(found));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // What was announced does not matter, only that something was.
+        let mut message = [0_u8; 4096];
+        while recv(&socket, &mut message, RecvFlags::empty()).is_ok() {}
+    }
+}

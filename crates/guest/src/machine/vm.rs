@@ -1,0 +1,123 @@
+//! A real machine.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentiso_protocol::schema::v1;
+use rustix::fs::{Access, access};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Machine;
+use super::error::{MachineError, Step as _};
+use super::{identity, power, root};
+use crate::args::InheritedFds;
+
+/// The init that an image brings.
+pub(crate) const IMAGE_INIT: &std::ffi::CStr = c"/sbin/init";
+
+/// Asks our init to make way for that of the image.
+pub(crate) const HAND_OVER: Signal = Signal::USR1;
+
+/// The machine that this agent was started in by its init.
+#[derive(Debug)]
+pub struct Vm {
+    /// Root directory of the initramfs, where the modules stay after the change of the root.
+    initramfs: OwnedFd,
+    /// One change of the machine at a time; holds the disk that is its root.
+    disk: Mutex<Option<String>>,
+}
+
+/// The disk of a root that was attached before this agent ran.
+const DEFAULT_DISK: &str = "/dev/vda";
+
+impl Vm {
+    /// Takes over what init has passed on.
+    pub fn new(fds: InheritedFds) -> io::Result<Self> {
+        // SAFETY: init has opened both for this process, which takes each of them once.
+        let (initramfs, program) =
+            unsafe { (OwnedFd::from_raw_fd(fds.initramfs), OwnedFd::from_raw_fd(fds.program)) };
+        // Only those who start agents need the program; commands get neither.
+        drop(program);
+        fcntl_setfd(&initramfs, FdFlags::CLOEXEC)?;
+        // The name of a program that was executed by its descriptor is a number.
+        rustix::thread::set_name(c"agentiso-guest")?;
+        let disk = (stage() == v1::Stage::Rooted).then(|| DEFAULT_DISK.to_owned());
+        Ok(Self { initramfs, disk: Mutex::new(disk) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Machine for Vm {
+    fn stage(&self) -> v1::Stage {
+        stage()
+    }
+
+    fn init_mode(&self) -> v1::InitMode {
+        let same = match (fs::metadata("/proc/1/exe"), fs::metadata("/proc/self/exe")) {
+            (Ok(init), Ok(own)) => (init.dev(), init.ino()) == (own.dev(), own.ino()),
+            (_, _) => false,
+        };
+        if same { v1::InitMode::Fast } else { v1::InitMode::System }
+    }
+
+    fn boot_id(&self) -> String {
+        boot_id()
+    }
+
+    fn attach_root(&self, request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError> {
+        let mut disk = self.lock();
+        if stage() == v1::Stage::Rooted {
+            let size_bytes = root::size_of(Path::new("/"))?;
+            return Ok(v1::AttachRootResponse { attached: false, size_bytes });
+        }
+        let size_bytes = root::attach(self.initramfs.as_fd(), request)?;
+        *disk = Some(request.device.clone());
+        if request.init_mode() == v1::InitMode::System {
+            access(IMAGE_INIT, Access::EXEC_OK).map_err(|_| MachineError::NoInit)?;
+            kill_process(Pid::INIT, HAND_OVER).step("handing over to the image's init")?;
+        }
+        Ok(v1::AttachRootResponse { attached: true, size_bytes })
+    }
+
+    fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError> {
+        let disk = self.lock();
+        let device = disk.as_deref().unwrap_or(DEFAULT_DISK);
+        Ok(v1::GrowRootResponse { size_bytes: root::grow_attached(device, expected_bytes)? })
+    }
+
+    fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
+        let _changing = self.lock();
+        identity::identify(self.initramfs.as_fd(), request)
+    }
+
+    fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
+        let _changing = self.lock();
+        power::quiesce(Duration::from_millis(grace_ms.into()))
+    }
+
+    fn power_off(&self) {
+        power::power_off();
+    }
+}
+
+/// Whether the root directory is still that of the initramfs, from which this program comes.
+fn stage() -> v1::Stage {
+    match (fs::metadata("/"), fs::metadata("/proc/self/exe")) {
+        (Ok(root), Ok(program)) if root.dev() == program.dev() => v1::Stage::Bare,
+        (_, _) => v1::Stage::Rooted,
+    }
+}
+
+pub(super) fn boot_id() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim_end().to_owned()
+}

@@ -1,0 +1,175 @@
+//! Serves connections, one after the other, for as long as the transport lasts.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentiso_protocol::io::{AcceptError, Acceptor, LinkStream};
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1::guest_server::GuestServer;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::runtime;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tower::Service as _;
+
+use crate::args::InheritedFds;
+use crate::console;
+use crate::machine::{Machine, NoMachine, Vm, wait_for};
+use crate::port::{self, Port};
+use crate::service::Agent;
+use crate::transport::Transport;
+
+/// Threads for calls that block: one for each file call, a few for the machine.
+const MAX_THREADS: usize = limits::MAX_CONCURRENT_FILE_CALLS + 8;
+
+/// Idle threads go soon, because every workspace carries their stacks in memory.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// How long the kernel may take to present the port.
+const PORT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long the host may take to hang up after it was told that the machine is ready to go off.
+const HANG_UP_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Streams that the host has reset and whose work has not ended yet. Cancelled commands come in bursts.
+const MAX_RESET_STREAMS: usize = 1024;
+
+/// Why serving ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The transport failed.
+    #[error("the transport failed")]
+    Transport(#[source] io::Error),
+    /// The link failed.
+    #[error(transparent)]
+    Link(AcceptError),
+}
+
+/// Serves a transport until the host is gone for good.
+pub async fn serve<T: Transport>(transport: T, machine: Arc<dyn Machine>) -> Result<(), ServeError> {
+    let agent = Arc::new(Agent::new(machine));
+    let mut acceptor = Acceptor::new(transport);
+    loop {
+        match acceptor.accept().await {
+            Ok(link) => serve_connection(link, &agent).await,
+            Err(AcceptError::HungUp) => {
+                let transport = acceptor.stream().await.map_err(ServeError::Link)?;
+                if !transport.wait_peer().await.map_err(ServeError::Transport)? {
+                    return Ok(());
+                }
+            }
+            Err(error @ (AcceptError::Stream(_) | AcceptError::Gone)) => return Err(ServeError::Link(error)),
+        }
+        if agent.is_shut_down() {
+            agent.machine().power_off();
+        }
+    }
+}
+
+/// The tasks of one connection; they end with it.
+#[derive(Clone, Debug, Default)]
+struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
+
+impl<F> hyper::rt::Executor<F> for ConnectionTasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            task.await;
+        });
+    }
+}
+
+async fn serve_connection<T: Transport>(link: LinkStream<T>, agent: &Arc<Agent>) {
+    let tasks = ConnectionTasks::default();
+    let server = GuestServer::from_arc(Arc::clone(agent))
+        .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(limits::MAX_MESSAGE_BYTES);
+    let service = service_fn(move |request| {
+        let mut server = server.clone();
+        async move { Ok::<_, Infallible>(server.call(request).await.unwrap_or_else(|never| match never {})) }
+    });
+    let connection = http2::Builder::new(tasks.clone())
+        .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
+        .max_frame_size(limits::MAX_HTTP2_FRAME_BYTES)
+        .max_header_list_size(limits::MAX_HEADER_LIST_BYTES)
+        .max_concurrent_streams(limits::MAX_CONCURRENT_STREAMS)
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(MAX_RESET_STREAMS)
+        .max_send_buf_size(limits::MAX_SEND_BUFFER_BYTES)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(link), service);
+    tokio::pin!(connection);
+    // An error is the way in which most connections end: the host hangs up or opens another one.
+    tokio::select! {
+        // Nobody but the host can end the connection while it makes calls, so its side comes first.
+        biased;
+        _result = connection.as_mut() => {}
+        () = overdue(agent) => {}
+    }
+    let mut left = std::mem::take(&mut *tasks.0.lock().unwrap_or_else(PoisonError::into_inner));
+    left.shutdown().await;
+}
+
+/// Resolves when the machine should be off but the host has not hung up.
+async fn overdue(agent: &Agent) {
+    agent.shut_down().await;
+    sleep(HANG_UP_DEADLINE).await;
+}
+
+/// Runs the agent of a machine, on the port that the host has given it.
+pub fn run_agent(fds: InheritedFds) -> Result<(), Box<dyn Error>> {
+    bound_heap();
+    let machine = Arc::new(Vm::new(fds)?);
+    let runtime = build_runtime()?;
+    runtime.block_on(async {
+        let device = wait_for(PORT_DEADLINE, port::find)?.ok_or("the machine has no port for its agent")?;
+        let port = Port::open(&device)?;
+        console::log(format_args!("{} serves {}", env!("CARGO_PKG_VERSION"), device.display()));
+        serve(port, machine).await?;
+        Ok(())
+    })
+}
+
+/// Runs the agent on a socket, without a machine.
+pub fn run_on_socket(fd: i32) -> Result<(), Box<dyn Error>> {
+    // SAFETY: whoever started this program with the number passes ownership of the descriptor; it is taken once.
+    let socket = StdUnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    socket.set_nonblocking(true)?;
+    build_runtime()?.block_on(async {
+        serve(UnixStream::from_std(socket)?, Arc::new(NoMachine)).await?;
+        Ok(())
+    })
+}
+
+/// One thread for everything that waits; others only while something blocks.
+fn build_runtime() -> io::Result<runtime::Runtime> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_THREADS)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
+        .build()
+}
+
+/// Makes the C library give large buffers back to the kernel as soon as they are free.
+fn bound_heap() {
+    // SAFETY: plain settings, made before any other thread runs.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 256 * 1024);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 512 * 1024);
+    }
+}

@@ -1,0 +1,354 @@
+//! The calls of the protocol, each handed to the module that does the work.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agentiso_protocol::schema::v1;
+use agentiso_protocol::schema::v1::guest_server::Guest;
+use agentiso_protocol::schema::v1::write_file_request::Part;
+use agentiso_protocol::{ErrorCode, limits, version};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::exec::{self, ExecError, Graveyard};
+use crate::files::{self, FileError, GuestPath, Piece};
+use crate::machine::{Machine, MachineError};
+use crate::spawn::SpawnError;
+
+/// Messages of one transfer on their way between a thread and the connection.
+const QUEUED_MESSAGES: usize = 4;
+
+/// Everything the calls share.
+#[derive(Debug)]
+pub struct Agent {
+    machine: Arc<dyn Machine>,
+    execs: Arc<Semaphore>,
+    file_calls: Arc<Semaphore>,
+    graveyard: Graveyard,
+    shut_down: CancellationToken,
+    started_ns: u64,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Agent {
+    /// An agent for this machine.
+    pub fn new(machine: Arc<dyn Machine>) -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let started = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+        Self {
+            machine,
+            execs: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_EXECS)),
+            file_calls: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_FILE_CALLS)),
+            graveyard: Graveyard::default(),
+            shut_down: CancellationToken::new(),
+            started_ns: u64::try_from(started).unwrap_or(0),
+        }
+    }
+
+    /// Whether the machine is to go off as soon as the host has hung up.
+    pub fn is_shut_down(&self) -> bool {
+        self.shut_down.is_cancelled()
+    }
+
+    /// Resolves when the machine is ready to go off.
+    pub async fn shut_down(&self) {
+        self.shut_down.cancelled().await;
+    }
+
+    /// The machine that the calls are about.
+    pub fn machine(&self) -> &dyn Machine {
+        &*self.machine
+    }
+
+    /// Commands and files need the root file system, and a machine that stays.
+    fn ready(&self) -> Result<(), Status> {
+        if self.is_shut_down() {
+            return Err(ErrorCode::ShuttingDown.status("the machine is going down"));
+        }
+        match self.machine.stage() {
+            v1::Stage::Rooted => Ok(()),
+            v1::Stage::Bare | v1::Stage::Unspecified => {
+                Err(ErrorCode::NotRooted.status("no disk is attached"))
+            }
+        }
+    }
+
+    /// Runs something that blocks, for a call about the machine.
+    async fn on_machine<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Machine) -> Result<T, MachineError> + Send + 'static,
+    ) -> Answer<T> {
+        let machine = Arc::clone(&self.machine);
+        let result = blocking(move || work(&*machine)).await?;
+        result.map(Response::new).map_err(|error| error.code().status(chain(&error)))
+    }
+
+    /// Runs something that blocks, for a call about a file.
+    async fn on_file<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+    ) -> Answer<T> {
+        self.ready()?;
+        let permit = permit(&self.file_calls, "file calls")?;
+        let result = blocking(move || {
+            let _permit = permit;
+            work()
+        })
+        .await?;
+        result.map(Response::new).map_err(|error| file_status(&error))
+    }
+
+    /// Runs something that blocks and sends one message after the other.
+    fn stream_file<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Result<(), FileError> + Send + 'static,
+    ) -> Answer<Messages<T>> {
+        self.ready()?;
+        let permit = permit(&self.file_calls, "file calls")?;
+        let (sender, messages) = mpsc::channel(QUEUED_MESSAGES);
+        // The thread ends when the receiver is gone: its next message is refused.
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let result = work(&mut |message| sender.blocking_send(Ok(message)).is_ok());
+            if let Err(error) = result {
+                // Without a receiver nobody wants to know.
+                drop(sender.blocking_send(Err(file_status(&error))));
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+    }
+}
+
+fn permit(semaphore: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Status> {
+    let taken = Arc::clone(semaphore).try_acquire_owned();
+    taken.map_err(|_none| ErrorCode::Busy.status(format!("too many {what} are in progress")))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    let result = tokio::task::spawn_blocking(work).await;
+    result.map_err(|_panic| ErrorCode::System.status("the agent failed during the call"))
+}
+
+/// The error with everything that caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+fn file_status(error: &FileError) -> Status {
+    // Its text names the cause already.
+    error.code().status(error.to_string())
+}
+
+fn exec_status(error: &ExecError) -> Status {
+    let code = match error {
+        ExecError::Spawn(SpawnError::Workdir(_)) => ErrorCode::BadWorkdir,
+        ExecError::Spawn(SpawnError::Clone(source)) | ExecError::System(source)
+            if source.kind() == std::io::ErrorKind::OutOfMemory =>
+        {
+            ErrorCode::OutOfMemory
+        }
+        ExecError::Spawn(_) => ErrorCode::SpawnFailed,
+        ExecError::System(_) => ErrorCode::System,
+    };
+    code.status(chain(error))
+}
+
+fn invalid(error: impl std::fmt::Display) -> Status {
+    ErrorCode::Invalid.status(error.to_string())
+}
+
+fn parse_path(bytes: &[u8]) -> Result<GuestPath, Status> {
+    GuestPath::parse(bytes).map_err(|error| file_status(&error))
+}
+
+#[tonic::async_trait]
+impl Guest for Agent {
+    type ExecStream = Messages<v1::ExecEvent>;
+    type ReadFileStream = Messages<v1::ReadFileChunk>;
+    type ListDirStream = Messages<v1::ListDirBatch>;
+
+    async fn hello(&self, request: Request<v1::HelloRequest>) -> Answer<v1::HelloResponse> {
+        let theirs = request.into_inner().protocol;
+        let protocol = version::settle(theirs).ok_or_else(|| {
+            ErrorCode::ProtocolMismatch.status(format!(
+                "the host speaks protocol {theirs}, this agent {} to {}",
+                version::OLDEST,
+                version::CURRENT
+            ))
+        })?;
+        Ok(Response::new(v1::HelloResponse {
+            protocol,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            features: version::FEATURES.iter().map(|feature| (*feature).to_owned()).collect(),
+            boot_id: self.machine.boot_id(),
+            stage: self.machine.stage().into(),
+            init_mode: self.machine.init_mode().into(),
+            agent_start_ns: self.started_ns,
+        }))
+    }
+
+    async fn attach_root(&self, request: Request<v1::AttachRootRequest>) -> Answer<v1::AttachRootResponse> {
+        let request = request.into_inner();
+        self.on_machine(move |machine| machine.attach_root(&request)).await
+    }
+
+    async fn identify(&self, request: Request<v1::IdentifyRequest>) -> Answer<v1::IdentifyResponse> {
+        self.ready()?;
+        let request = request.into_inner();
+        self.on_machine(move |machine| machine.identify(&request)).await
+    }
+
+    async fn grow_root(&self, request: Request<v1::GrowRootRequest>) -> Answer<v1::GrowRootResponse> {
+        self.ready()?;
+        let expected = request.into_inner().expected_bytes;
+        self.on_machine(move |machine| machine.grow_root(expected)).await
+    }
+
+    async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<Self::ExecStream> {
+        self.ready()?;
+        let permit = permit(&self.execs, "commands")?;
+        let request = request.into_inner();
+        let stream = request.stream;
+        let request = exec::check(request).map_err(invalid)?;
+        if !stream {
+            // The answer begins when there is one: everything goes out in one piece.
+            let _permit = permit;
+            let outcome =
+                exec::run(request, None, &self.graveyard).await.map_err(|error| exec_status(&error))?;
+            return Ok(Response::new(Box::pin(tokio_stream::once(Ok(outcome.into_event())))));
+        }
+        let (sink, events) = mpsc::channel(QUEUED_MESSAGES);
+        let graveyard = self.graveyard.clone();
+        let task = tokio::spawn(async move {
+            let _permit = permit;
+            let last = exec::run(request, Some(&sink), &graveyard).await;
+            let last = last.map(exec::Outcome::into_event).map_err(|error| exec_status(&error));
+            // Without a receiver nobody wants to know.
+            drop(sink.send(last).await);
+        });
+        // The stream owns the task, so the command ends with the call.
+        let task = AbortOnDropHandle::new(task);
+        let events = ReceiverStream::new(events).map(move |event| {
+            let _owned = &task;
+            event
+        });
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn read_file(&self, request: Request<v1::ReadFileRequest>) -> Answer<Self::ReadFileStream> {
+        let request = request.into_inner();
+        let path = parse_path(&request.path)?;
+        let limit = request.limit.unwrap_or(u64::MAX);
+        self.stream_file(move |send| files::read(&path, request.offset, limit, send))
+    }
+
+    async fn write_file(
+        &self,
+        request: Request<Streaming<v1::WriteFileRequest>>,
+    ) -> Answer<v1::WriteFileResponse> {
+        self.ready()?;
+        let permit = permit(&self.file_calls, "file calls")?;
+        let mut parts = request.into_inner();
+        let Some(Part::Header(header)) = parts.message().await?.and_then(|message| message.part) else {
+            return Err(invalid("an upload begins with a header"));
+        };
+        let (sender, mut pieces) = mpsc::channel(QUEUED_MESSAGES);
+        // When this call is dropped so is the sender; the thread then finds no end and removes what it wrote.
+        let writer = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            files::write(&header, || pieces.blocking_recv())
+        });
+        while let Some(message) = parts.message().await? {
+            let piece = match message.part {
+                Some(Part::Data(data)) if data.len() <= limits::MAX_CHUNK_BYTES => Piece::Data(data),
+                Some(Part::End(end)) => Piece::End(end.size),
+                Some(Part::Data(_) | Part::Header(_)) | None => {
+                    return Err(invalid("a part of no known kind"));
+                }
+            };
+            let last = matches!(piece, Piece::End(_));
+            // The writer stops early only with an error, which is its result.
+            if sender.send(piece).await.is_err() || last {
+                break;
+            }
+        }
+        drop(sender);
+        let result =
+            writer.await.map_err(|_panic| ErrorCode::System.status("the agent failed during the call"))?;
+        let size = result.map_err(|error| file_status(&error))?;
+        Ok(Response::new(v1::WriteFileResponse { size }))
+    }
+
+    async fn edit_file(&self, request: Request<v1::EditFileRequest>) -> Answer<v1::EditFileResponse> {
+        let request = request.into_inner();
+        let path = parse_path(&request.path)?;
+        self.on_file(move || {
+            let replacements = files::edit(&path, &request.old, &request.new, request.replace_all)?;
+            Ok(v1::EditFileResponse { replacements })
+        })
+        .await
+    }
+
+    async fn list_dir(&self, request: Request<v1::ListDirRequest>) -> Answer<Self::ListDirStream> {
+        let request = request.into_inner();
+        let path = parse_path(&request.path)?;
+        self.stream_file(move |send| files::list(&path, request.limit, send))
+    }
+
+    async fn stat(&self, request: Request<v1::StatRequest>) -> Answer<v1::StatResponse> {
+        let request = request.into_inner();
+        let path = parse_path(&request.path)?;
+        self.on_file(move || Ok(v1::StatResponse { info: Some(files::stat(&path, request.follow)?) })).await
+    }
+
+    async fn sync(&self, _request: Request<v1::SyncRequest>) -> Answer<v1::SyncResponse> {
+        self.on_file(|| {
+            rustix::fs::sync();
+            Ok(v1::SyncResponse {})
+        })
+        .await
+    }
+
+    async fn ping(&self, request: Request<v1::PingRequest>) -> Answer<v1::PingResponse> {
+        let payload = request.into_inner().payload;
+        if payload.len() > limits::MAX_PING_BYTES {
+            return Err(invalid("the payload is too long"));
+        }
+        Ok(Response::new(v1::PingResponse { payload }))
+    }
+
+    async fn spawn_probe(&self, request: Request<v1::SpawnProbeRequest>) -> Answer<v1::SpawnProbeResponse> {
+        self.ready()?;
+        let _permit = permit(&self.execs, "commands")?;
+        let count = request.into_inner().count;
+        if !(1..=limits::MAX_SPAWN_PROBES).contains(&count) {
+            return Err(invalid(format!("between 1 and {} starts can be timed", limits::MAX_SPAWN_PROBES)));
+        }
+        let micros = blocking(move || exec::probe(count)).await?.map_err(|error| exec_status(&error))?;
+        Ok(Response::new(v1::SpawnProbeResponse { micros }))
+    }
+
+    async fn memory_info(&self, _request: Request<v1::MemoryInfoRequest>) -> Answer<v1::MemoryInfoResponse> {
+        self.on_machine(|_machine| crate::machine::memory_info()).await
+    }
+
+    async fn shutdown(&self, request: Request<v1::ShutdownRequest>) -> Answer<v1::ShutdownResponse> {
+        let grace_ms = request.into_inner().grace_ms.min(limits::MAX_SHUTDOWN_GRACE_MS);
+        let answer = self.on_machine(move |machine| machine.quiesce(grace_ms)).await?;
+        self.shut_down.cancel();
+        Ok(answer)
+    }
+}

@@ -1,0 +1,348 @@
+//! Starts processes without copying the agent's page tables.
+//!
+//! The standard library can do that only as long as nothing has to happen between fork and exec, and a session of
+//! its own, another OOM score and a shared root directory have to. So this is what `posix_spawn` does: the child
+//! borrows the parent's memory until it executes another program, on a stack of its own, while the parent stands
+//! still. The parent gets a pidfd with the child, so a process id is never looked up after the fact.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use libc::{c_char, c_int, c_void};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+
+/// What to start.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// File to execute.
+    pub file: ProgramFile<'a>,
+    /// Arguments, beginning with the program's name.
+    pub args: &'a [CString],
+    /// Environment as `NAME=value`.
+    pub env: &'a [CString],
+    /// Working directory; absent: the parent's.
+    pub workdir: Option<&'a CStr>,
+    /// Standard input, output and error; absent: the parent's.
+    pub stdio: [Option<BorrowedFd<'a>>; 3],
+    /// Whether it gets a session, and with it a process group, of its own.
+    pub session: bool,
+    /// How the OOM killer shall see it: text for `/proc/self/oom_score_adj`.
+    pub oom_score: &'static CStr,
+    /// Whether a change of the root directory by either process holds for both.
+    pub share_root: bool,
+}
+
+/// Where the program is.
+#[derive(Clone, Copy, Debug)]
+pub enum ProgramFile<'a> {
+    /// At a path.
+    Path(&'a CStr),
+    /// Open already, possibly no longer reachable by a path.
+    Fd(BorrowedFd<'a>),
+}
+
+/// A process that was started and not reaped yet.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+/// Why a process was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The kernel gave no process.
+    #[error("no process could be made")]
+    Clone(#[source] io::Error),
+    /// The working directory cannot be entered.
+    #[error("the working directory cannot be entered")]
+    Workdir(#[source] io::Error),
+    /// The program cannot be executed.
+    #[error("the program cannot be executed")]
+    Exec(#[source] io::Error),
+    /// The set-up of the process failed.
+    #[error("the process could not be set up")]
+    SetUp(#[source] io::Error),
+}
+
+/// Stack of the child until it executes the program. Its frames hold a few pointers; the size leaves room for
+/// unoptimised builds.
+const STACK_BYTES: usize = 32 * 1024;
+
+const STEP_SET_UP: c_int = 1;
+const STEP_WORKDIR: c_int = 2;
+const STEP_EXEC: c_int = 3;
+
+/// Everything the child needs, made before it exists: it must not allocate.
+struct Plan {
+    path: *const c_char,
+    program_fd: RawFd,
+    args: *const *const c_char,
+    env: *const *const c_char,
+    workdir: *const c_char,
+    stdio: [RawFd; 3],
+    session: bool,
+    oom_score: *const c_char,
+    oom_score_length: usize,
+    failed_step: AtomicI32,
+    failed_errno: AtomicI32,
+}
+
+impl Child {
+    /// Its process id; that of its group and session too if it has its own.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for its end and reaps it.
+    pub fn wait(&self) -> io::Result<WaitIdStatus> {
+        loop {
+            match self.reap(WaitIdOptions::EXITED) {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reaps it if it has ended.
+    pub fn try_wait(&self) -> io::Result<Option<WaitIdStatus>> {
+        self.reap(WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
+    }
+
+    fn reap(&self, options: WaitIdOptions) -> io::Result<Option<WaitIdStatus>> {
+        Ok(waitid(WaitId::PidFd(self.pidfd.as_fd()), options)?)
+    }
+}
+
+/// Becomes readable when the process has ended.
+impl AsFd for Child {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl AsRawFd for Child {
+    fn as_raw_fd(&self) -> RawFd {
+        self.pidfd.as_raw_fd()
+    }
+}
+
+/// Starts a process.
+pub fn spawn(program: &Program<'_>) -> Result<Child, SpawnError> {
+    let args = pointers(program.args);
+    let env = pointers(program.env);
+    let (path, program_fd) = match program.file {
+        ProgramFile::Path(path) => (path.as_ptr(), -1),
+        ProgramFile::Fd(fd) => (c"".as_ptr(), fd.as_raw_fd()),
+    };
+    let plan = Plan {
+        path,
+        program_fd,
+        args: args.as_ptr(),
+        env: env.as_ptr(),
+        workdir: program.workdir.map_or(ptr::null(), CStr::as_ptr),
+        stdio: program.stdio.map(|fd| fd.map_or(-1, |fd| fd.as_raw_fd())),
+        session: program.session,
+        oom_score: program.oom_score.as_ptr(),
+        oom_score_length: program.oom_score.count_bytes(),
+        failed_step: AtomicI32::new(0),
+        failed_errno: AtomicI32::new(0),
+    };
+    let child = clone_process(&plan, program.share_root).map_err(SpawnError::Clone)?;
+    let step = plan.failed_step.load(Ordering::Acquire);
+    if step == 0 {
+        return Ok(child);
+    }
+    // It has ended already or does so at once; nobody else may meet it as a zombie.
+    drop(child.wait());
+    let error = io::Error::from_raw_os_error(plan.failed_errno.load(Ordering::Acquire));
+    Err(match step {
+        STEP_WORKDIR => SpawnError::Workdir(error),
+        STEP_EXEC => SpawnError::Exec(error),
+        _ => SpawnError::SetUp(error),
+    })
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+fn clone_process(plan: &Plan, share_root: bool) -> io::Result<Child> {
+    let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    if share_root {
+        flags |= libc::CLONE_FS;
+    }
+    // Sixteen bytes wide, because the ABI wants the stack aligned to that.
+    let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
+    let mut pidfd: c_int = -1;
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY:
+    // - `sigfillset` and `pthread_sigmask` initialise the sets that they are given.
+    // - All signals are blocked, so no handler of this process runs in the child while it shares our memory; the
+    //   child changes its own mask only.
+    // - The child runs `child` on `stack`, which is not used by anything else, and reads `plan`. Both outlive it as
+    //   far as it uses them: CLONE_VFORK keeps this thread from going on until the child has executed another
+    //   program or ended.
+    // - `pidfd` is written by the kernel before `clone` returns, as CLONE_PIDFD says, and is then owned by nobody.
+    let (result, pidfd) = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let top = stack.as_mut_ptr().add(stack.capacity()).cast::<c_void>();
+        let argument = ptr::from_ref(plan).cast_mut().cast::<c_void>();
+        let pid = libc::clone(child, top, flags, argument, &raw mut pidfd);
+        let result = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        (result, pidfd)
+    };
+    let pid = Pid::from_raw(result?).ok_or(io::ErrorKind::InvalidData)?;
+    // SAFETY: the call succeeded, so `pidfd` is open and nobody else has it.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Child { pid, pidfd })
+}
+
+/// The child's life before it becomes another program. Only system calls: the memory, locks and all, belongs to a
+/// parent that stands still.
+extern "C" fn child(argument: *mut c_void) -> c_int {
+    // SAFETY: `clone_process` passes a `Plan` that lives until this function ends or executes a program. All
+    // pointers in it end in a null byte or null pointer and live as long. The functions called are system calls
+    // without state in user space besides `errno`, which the parent does not look at before it goes on.
+    unsafe {
+        let plan = &*argument.cast::<Plan>();
+        let step = run_plan(plan);
+        plan.failed_errno.store(*libc::__errno_location(), Ordering::Release);
+        plan.failed_step.store(step, Ordering::Release);
+        libc::_exit(127)
+    }
+}
+
+/// Carries the plan out; returns only the step that failed.
+///
+/// # Safety
+///
+/// As described in [`child`].
+unsafe fn run_plan(plan: &Plan) -> c_int {
+    // SAFETY: see `child`.
+    unsafe {
+        if plan.session && libc::setsid() < 0 {
+            return STEP_SET_UP;
+        }
+        // Kept per process even while memory is shared, as long as the other side waits in vfork. A failure (no
+        // /proc, or a host that forbids to lower it) is no reason not to start the program.
+        let oom = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if oom >= 0 {
+            libc::write(oom, plan.oom_score.cast(), plan.oom_score_length);
+            libc::close(oom);
+        }
+        for (target, fd) in (0..).zip(plan.stdio) {
+            let moved = if fd == target { libc::fcntl(fd, libc::F_SETFD, 0) } else { libc::dup2(fd, target) };
+            if fd >= 0 && moved < 0 {
+                return STEP_SET_UP;
+            }
+        }
+        if !plan.workdir.is_null() && libc::chdir(plan.workdir) < 0 {
+            return STEP_WORKDIR;
+        }
+        // Rust ignores SIGPIPE and an ignored signal stays ignored; handlers are reset by the kernel.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+        if plan.program_fd >= 0 {
+            // There is no wrapper for it in every C library.
+            libc::syscall(
+                libc::SYS_execveat,
+                plan.program_fd,
+                plan.path,
+                plan.args,
+                plan.env,
+                libc::AT_EMPTY_PATH,
+            );
+        } else {
+            libc::execve(plan.path, plan.args, plan.env);
+        }
+        STEP_EXEC
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, CString};
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::os::fd::AsFd as _;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::{Program, ProgramFile, SpawnError, spawn};
+
+    fn output(file: ProgramFile<'_>, script: &str, workdir: Option<&CStr>) -> Result<String, SpawnError> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+        let args = [c"sh".to_owned(), c"-c".to_owned(), CString::new(script).expect("no zero byte")];
+        let child = spawn(&Program {
+            file,
+            args: &args,
+            env: &[c"PATH=/usr/bin:/bin".to_owned()],
+            workdir,
+            stdio: [None, Some(write.as_fd()), None],
+            session: true,
+            oom_score: c"0",
+            share_root: false,
+        })?;
+        drop(write);
+        let mut text = String::new();
+        File::from(read).read_to_string(&mut text).expect("output");
+        assert_eq!(child.wait().expect("it ends").exit_status(), Some(0));
+        Ok(text)
+    }
+
+    #[test]
+    fn the_child_leads_a_session_and_a_group_of_its_own() {
+        let text = output(ProgramFile::Path(c"/bin/sh"), "echo $$; cut -d' ' -f1,5,6 /proc/self/stat", None)
+            .expect("it starts");
+        let numbers: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!((numbers[0], numbers[0]), (numbers[2], numbers[3]));
+        assert_ne!(numbers[1], numbers[0]);
+    }
+
+    #[test]
+    fn no_signal_is_blocked_or_ignored_in_the_child() {
+        let text = output(ProgramFile::Path(c"/bin/sh"), "grep -E '^Sig(Blk|Ign)' /proc/self/status", None)
+            .expect("it starts");
+        assert_eq!(text.matches("0000000000000000").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn an_open_file_can_be_executed() {
+        let shell = File::open("/bin/sh").expect("a shell");
+        assert_eq!(
+            output(ProgramFile::Fd(shell.as_fd()), "pwd", Some(c"/usr")).expect("it starts"),
+            "/usr\n"
+        );
+    }
+
+    #[test]
+    fn a_missing_working_directory_and_a_missing_program_are_told_apart() {
+        let missing = c"/does/not/exist";
+        let found = output(ProgramFile::Path(c"/bin/sh"), "true", Some(missing));
+        assert!(
+            matches!(found, Err(SpawnError::Workdir(error)) if error.raw_os_error() == Some(libc::ENOENT))
+        );
+        let found = output(ProgramFile::Path(missing), "true", None);
+        assert!(matches!(found, Err(SpawnError::Exec(error)) if error.raw_os_error() == Some(libc::ENOENT)));
+    }
+
+    #[test]
+    fn descriptors_of_the_agent_are_not_inherited() {
+        let _kept = File::open("/dev/null").expect("a file");
+        let text = output(ProgramFile::Path(c"/bin/sh"), "ls /proc/self/fd", None).expect("it starts");
+        // The three of every process, and the directory that `ls` reads.
+        assert_eq!(text.split_whitespace().count(), 4, "{text}");
+    }
+}
