@@ -1,3 +1,43 @@
-//! Under construction.
+//! Effects on the host: QEMU and its control protocol, disks, the guest agent's connection, memory templates
+//! and the ladder of ways to bring a machine up.
+//!
+//! [`Hypervisor`] is the way in. It makes [`Machine`]s from [`MachineSpec`]s and finds them again after a restart:
+//!
+//! ```text
+//! Hypervisor ── boot (ladder ▸ rise ▸ launch) ──▶ Machine ── agent, exited, shutdown, kill
+//!     │              │          │
+//!  templates       disk     qemu, qmp, process
+//! ```
+//!
+//! Command lines, headers, keys and verdicts are pure functions; what touches the host is small and undoes itself
+//! when it is dropped.
 
+pub mod accelerator;
 pub mod agent;
+pub mod boot;
+pub mod command;
+pub mod disk;
+pub mod files;
+mod hex;
+pub mod host_memory;
+pub mod hypervisor;
+pub mod machine;
+pub mod process;
+pub mod progress;
+pub mod qemu;
+pub mod qmp;
+pub mod spec;
+pub mod strays;
+pub mod templates;
+
+pub use boot::BootError;
+pub use disk::DiskSizes;
+pub use hypervisor::{AttachError, HostFacts, Hypervisor, HypervisorError, HypervisorSettings};
+pub use machine::{ExitCause, ExitReason, Machine};
+pub use process::MachineRecord;
+pub use progress::Progress;
+pub use spec::{BaseImage, Booted, Identity, MachineSpec, OnSpawn, Rung};
+pub use strays::Stray;
+pub use templates::{TemplateError, Templates};
+
+use hex::hex;

@@ -1,0 +1,107 @@
+//! Why a machine did not come up.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::agent::AgentError;
+use crate::disk::DiskError;
+use crate::files::FileError;
+use crate::machine::ExitReason;
+use crate::process::SpawnError;
+use crate::qmp::QmpError;
+use crate::spec::Rung;
+
+#[derive(Debug, Error)]
+pub enum BootError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the socket path {} has {len} bytes, but sockets allow {max}; set vm.run_dir to a shorter directory", path.display())]
+    SocketPath { path: PathBuf, len: usize, max: usize },
+    #[error("no random numbers could be had from the host: {0}")]
+    Entropy(getrandom::Error),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("{0}")]
+    Qmp(#[from] QmpError),
+    #[error("the machine ended while it was coming up: {reason}{}", quoted(console_tail))]
+    Died { reason: ExitReason, console_tail: String },
+    #[error("{error}{}", quoted(console_tail))]
+    Agent { error: AgentError, console_tail: String },
+    #[error("the machine was not up after {seconds} s{}", quoted(console_tail))]
+    TimedOut { seconds: u64, console_tail: String },
+    #[error("the guest's file system has {actual} bytes on a disk of {expected} bytes")]
+    RootSize { actual: u64, expected: u64 },
+    #[error("the template was taken with no root file system in it")]
+    NotRooted,
+    #[error("the {rung} failed: {source}")]
+    Rung { rung: Rung, source: Box<BootError> },
+}
+
+impl BootError {
+    /// Whether a slower way might succeed where this one failed.
+    pub(crate) fn is_worth_another_try(&self) -> bool {
+        match self {
+            Self::Disk(_) | Self::File(_) | Self::SocketPath { .. } | Self::Entropy(_) | Self::Spawn(_) => {
+                false
+            }
+            Self::Qmp(_)
+            | Self::Died { .. }
+            | Self::Agent { .. }
+            | Self::TimedOut { .. }
+            | Self::RootSize { .. }
+            | Self::NotRooted => true,
+            Self::Rung { source, .. } => source.is_worth_another_try(),
+        }
+    }
+
+    /// Whether the template itself is to blame for certain: QEMU refused its state, or it is not what it says.
+    /// A guest that did not answer may as well be the victim of a busy host.
+    pub(crate) fn condemns_template(&self) -> bool {
+        match self {
+            Self::Qmp(error) => match error {
+                QmpError::Migration { .. } | QmpError::Refused { .. } | QmpError::Closed => true,
+                QmpError::Connect { .. } | QmpError::NoAnswer { .. } | QmpError::MigrationDeadline { .. } => {
+                    false
+                }
+            },
+            Self::Died { .. } | Self::NotRooted | Self::RootSize { .. } => true,
+            Self::Rung { source, .. } => source.condemns_template(),
+            Self::Disk(_)
+            | Self::File(_)
+            | Self::SocketPath { .. }
+            | Self::Entropy(_)
+            | Self::Spawn(_)
+            | Self::Agent { .. }
+            | Self::TimedOut { .. } => false,
+        }
+    }
+
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::File(error) | Self::Disk(DiskError::File(error)) | Self::Spawn(SpawnError::Log(error)) => {
+                error.is_out_of_space()
+            }
+            Self::Rung { source, .. } => source.is_out_of_space(),
+            Self::Disk(DiskError::TooSmall { .. } | DiskError::Format { .. })
+            | Self::SocketPath { .. }
+            | Self::Entropy(_)
+            | Self::Spawn(SpawnError::Exec { .. } | SpawnError::Process(_))
+            | Self::Qmp(_)
+            | Self::Died { .. }
+            | Self::Agent { .. }
+            | Self::TimedOut { .. }
+            | Self::RootSize { .. }
+            | Self::NotRooted => false,
+        }
+    }
+}
+
+fn quoted(console_tail: &str) -> String {
+    match console_tail.trim() {
+        "" => String::new(),
+        tail => format!("; the console ends with:\n{tail}"),
+    }
+}

@@ -1,0 +1,242 @@
+//! The ways to bring a machine up, fastest first. What fails falls to the next, with a warning.
+//!
+//! ```text
+//! create:  image template ──▶ bare template + fresh overlay ──▶ cold boot + fresh overlay
+//! start:                      bare template + its own disk  ──▶ cold boot + its own disk
+//! ```
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::error::BootError;
+use super::launch::{Host, Launched, Start, agent_socket};
+use crate::agent::AgentClient;
+use crate::disk::{Backing, DISK_FILE, DiskError, Qcow2Storage, Storage};
+use crate::files;
+use crate::machine::{Machine, Parts};
+use crate::progress::Progress;
+use crate::qemu::argv::{Begin, Memory};
+use crate::spec::{Booted, MachineSpec, Rung};
+use crate::templates::Templates;
+use crate::templates::keeper::Wanted;
+use crate::templates::stage_fits;
+use crate::templates::store::Template;
+
+/// Of the whole time a boot may take, what a restore gets before the next rung is tried.
+const RESTORE_SHARE: u32 = 3;
+
+/// Where a machine's disk comes from on this attempt.
+enum Disk {
+    /// A fresh overlay on these layers.
+    Fresh(Backing),
+    /// The one it has.
+    Own,
+}
+
+pub(crate) struct Ladder<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) templates: &'a Templates,
+    pub(crate) spec: &'a MachineSpec,
+    pub(crate) progress: &'a Progress,
+}
+
+impl Ladder<'_> {
+    /// Makes a new machine. On an error, or when dropped, the directory it made is gone again.
+    pub(crate) async fn create(&self) -> Result<Booted, BootError> {
+        let spec = self.spec;
+        refuse_small_disk(spec)?;
+        files::make_private_dir(&spec.data_dir)?;
+        let made = MadeDir(Some(spec.data_dir.clone()));
+        let began = Instant::now();
+        let wanted = Wanted::image(spec);
+        if let Some(template) = self.templates.find(&wanted).await {
+            let backing = template.backing(spec.base_image.name.as_str());
+            let attempt = self.restore(&template, Rung::ImageTemplate, Disk::Fresh(backing));
+            if let Some(machine) = self.fall_through(&template, Rung::ImageTemplate, attempt.await)? {
+                made.keep();
+                return Ok(Booted { machine, rung: Rung::ImageTemplate, boot_time: began.elapsed() });
+            }
+        }
+        let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await?;
+        made.keep();
+        // Made while this machine is already in use, so that the next one need not wait for it.
+        self.templates.want(wanted);
+        Ok(booted)
+    }
+
+    /// Starts a machine from the disk it has.
+    pub(crate) async fn start(&self) -> Result<Booted, BootError> {
+        let disk = self.spec.data_dir.join(DISK_FILE);
+        if let Err(source) = disk.metadata() {
+            return Err(files::FileError::at("find the disk", &disk)(source).into());
+        }
+        self.any_disk(Instant::now(), || Disk::Own).await
+    }
+
+    /// The rungs that serve any disk.
+    async fn any_disk(&self, began: Instant, disk: impl Fn() -> Disk) -> Result<Booted, BootError> {
+        let wanted = Wanted::bare(self.spec.shape());
+        if let Some(template) = self.templates.find(&wanted).await {
+            let attempt = self.restore(&template, Rung::BareTemplate, disk());
+            if let Some(machine) = self.fall_through(&template, Rung::BareTemplate, attempt.await)? {
+                return Ok(Booted { machine, rung: Rung::BareTemplate, boot_time: began.elapsed() });
+            }
+        }
+        self.progress.report("booting: there is no template for this size yet", Some(0.2));
+        let machine = self.boot(disk()).await.map_err(at(Rung::ColdBoot))?;
+        self.templates.want(wanted);
+        Ok(Booted { machine, rung: Rung::ColdBoot, boot_time: began.elapsed() })
+    }
+
+    /// A machine, or `None` if the next rung should be tried.
+    fn fall_through(
+        &self,
+        template: &Template,
+        rung: Rung,
+        attempt: Result<Machine, BootError>,
+    ) -> Result<Option<Machine>, BootError> {
+        match attempt {
+            Ok(machine) => {
+                self.templates.succeeded(template);
+                Ok(Some(machine))
+            }
+            Err(error) if error.is_worth_another_try() => {
+                tracing::warn!(workspace = %self.spec.id, %rung, %error, "a restore failed; trying the next way");
+                self.templates.failed(template, &error);
+                Ok(None)
+            }
+            Err(error) => Err(at(rung)(error)),
+        }
+    }
+
+    async fn restore(&self, template: &Template, rung: Rung, disk: Disk) -> Result<Machine, BootError> {
+        self.progress.report(&format!("restoring from the {rung}"), Some(0.3));
+        let limit = self.host.boot_timeout / RESTORE_SHARE;
+        let deadline = Instant::now() + limit;
+        let start = self.prepare(Memory::Template(template.ram()), Begin::Restore, disk).await?;
+        self.within(limit, async {
+            let launched = self.spawn(&start).await?;
+            launched.restore(&template.device_state()).await?;
+            let agent = launched.greet(deadline).await?;
+            if !stage_fits(rung == Rung::ImageTemplate, agent.hello().stage) {
+                return Err(BootError::NotRooted);
+            }
+            self.finish(launched, agent, start, deadline).await
+        })
+        .await
+    }
+
+    async fn boot(&self, disk: Disk) -> Result<Machine, BootError> {
+        let limit = self.host.boot_timeout;
+        let deadline = Instant::now() + limit;
+        let start = self.prepare(Memory::Private, Begin::Boot, disk).await?;
+        self.within(limit, async {
+            let launched = self.spawn(&start).await?;
+            let agent = launched.greet(deadline).await?;
+            self.finish(launched, agent, start, deadline).await
+        })
+        .await
+    }
+
+    async fn within(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = Result<Machine, BootError>>,
+    ) -> Result<Machine, BootError> {
+        match tokio::time::timeout(limit, work).await {
+            Ok(result) => result,
+            Err(_elapsed) => {
+                Err(BootError::TimedOut { seconds: limit.as_secs(), console_tail: String::new() })
+            }
+        }
+    }
+
+    async fn prepare(&self, memory: Memory, begin: Begin, disk: Disk) -> Result<Start, BootError> {
+        let spec = self.spec;
+        let disk = match disk {
+            Disk::Fresh(backing) => {
+                Qcow2Storage.create_from_image(&spec.data_dir, &backing, spec.disk_bytes()).await?
+            }
+            Disk::Own => spec.data_dir.join(DISK_FILE),
+        };
+        Ok(Start {
+            id: spec.id,
+            shape: spec.shape(),
+            memory,
+            begin,
+            disk: Some(disk),
+            run_dir: spec.run_dir.clone(),
+            console_log: spec.console_log(),
+            stderr_log: spec.stderr_log(),
+        })
+    }
+
+    /// Starts QEMU. Its identity is written down while QEMU gets ready, and before anything depends on it.
+    async fn spawn(&self, start: &Start) -> Result<Launched, BootError> {
+        let spawned = self.host.spawn(start)?;
+        let record = spawned.process().record().clone();
+        let ((), launched) = tokio::join!(self.spec.on_spawn.tell(record), spawned.answering());
+        launched
+    }
+
+    /// From the agent's greeting to a machine that is its own.
+    async fn finish(
+        &self,
+        launched: Launched,
+        agent: AgentClient,
+        start: Start,
+        deadline: Instant,
+    ) -> Result<Machine, BootError> {
+        let agent = launched.root(agent, self.spec.init_mode, deadline).await?;
+        launched.identify(&agent, &self.spec.identity).await?;
+        let events = launched.events();
+        let (process, qmp) = launched.keep();
+        Ok(Machine::new(Parts {
+            id: start.id,
+            process,
+            qmp,
+            events,
+            agent: Some(agent),
+            agent_socket: agent_socket(&start.run_dir),
+            run_dir: start.run_dir,
+            console_log: start.console_log,
+            stderr_log: start.stderr_log,
+        }))
+    }
+}
+
+fn at(rung: Rung) -> impl Fn(BootError) -> BootError {
+    move |source| BootError::Rung { rung, source: Box::new(source) }
+}
+
+fn refuse_small_disk(spec: &MachineSpec) -> Result<(), DiskError> {
+    if spec.disk_bytes() >= spec.base_image.virtual_size {
+        return Ok(());
+    }
+    Err(DiskError::TooSmall {
+        image: spec.base_image.name.to_string(),
+        wanted_gib: u64::from(spec.resources.disk_gb),
+        needed_gib: spec.base_image.virtual_size.div_ceil(1 << 30),
+    })
+}
+
+/// A directory that is removed unless it is kept.
+struct MadeDir(Option<PathBuf>);
+
+impl MadeDir {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for MadeDir {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0.take()
+            && let Err(error) = files::remove_dir(&dir)
+        {
+            tracing::warn!(%error, "the directory of a workspace that was not made is left");
+        }
+    }
+}

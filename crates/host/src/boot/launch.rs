@@ -1,0 +1,265 @@
+//! Starting QEMU with its sockets, as one thing that is undone when dropped.
+
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_core::ids::WorkspaceId;
+use tokio::sync::broadcast;
+
+use super::error::BootError;
+use crate::accelerator::Chosen;
+use crate::files::{self, FileError};
+use crate::machine::ExitReason;
+use crate::process::{Launch, Process};
+use crate::qemu::argv::{Begin, Machine, Memory, Shape, argv};
+use crate::qemu::version::Qemu;
+use crate::qmp::{Event, QmpClient};
+
+/// The kernel's `sun_path`, less its terminating NUL.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// What of the console goes into an error message.
+const CONSOLE_TAIL: u64 = 600;
+
+/// What is the same for all machines on this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) qemu: Qemu,
+    pub(crate) accelerator: Chosen,
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: PathBuf,
+    pub(crate) kernel_args: String,
+    pub(crate) boot_timeout: Duration,
+}
+
+/// One QEMU to be started.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) id: WorkspaceId,
+    pub(crate) shape: Shape,
+    pub(crate) memory: Memory,
+    pub(crate) begin: Begin,
+    pub(crate) disk: Option<PathBuf>,
+    pub(crate) run_dir: PathBuf,
+    pub(crate) console_log: PathBuf,
+    pub(crate) stderr_log: PathBuf,
+}
+
+pub(crate) fn qmp_socket(run_dir: &Path) -> PathBuf {
+    run_dir.join("qmp.sock")
+}
+
+pub(crate) fn agent_socket(run_dir: &Path) -> PathBuf {
+    run_dir.join("agent.sock")
+}
+
+/// A QEMU that runs and answers. Dropped, it is killed and its sockets are removed; [`Launched::keep`] hands it
+/// over instead.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    undo: Undo,
+    process: Process,
+    qmp: QmpClient,
+    run_dir: PathBuf,
+    console_log: PathBuf,
+    stderr_log: PathBuf,
+}
+
+/// The process and the sockets of a machine that nobody has taken over yet.
+#[derive(Debug)]
+struct Undo {
+    process: Option<Process>,
+    run_dir: Option<PathBuf>,
+}
+
+impl Undo {
+    fn disarm(mut self) {
+        self.process = None;
+        self.run_dir = None;
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill_and_forget();
+        }
+        if let Some(dir) = self.run_dir.take()
+            && let Err(error) = files::remove_dir(&dir)
+        {
+            tracing::warn!(%error, "the sockets of a machine that did not come up were not removed");
+        }
+    }
+}
+
+impl Host {
+    /// Starts the process. It does not yet answer.
+    pub(crate) fn spawn(&self, start: &Start) -> Result<Spawned, BootError> {
+        // What an earlier run of this machine left there is dead: only one process is ever made for it.
+        files::remove_dir(&start.run_dir)?;
+        files::make_private_dir(&start.run_dir)?;
+        let mut undo = Undo { process: None, run_dir: Some(start.run_dir.clone()) };
+        let qmp = listen(&qmp_socket(&start.run_dir))?;
+        let agent = listen(&agent_socket(&start.run_dir))?;
+        let arguments = argv(&Machine {
+            qemu: self.qemu.version,
+            accelerator: self.accelerator,
+            id: start.id,
+            shape: start.shape,
+            memory: start.memory.clone(),
+            begin: start.begin,
+            kernel: &self.kernel,
+            initrd: &self.initrd,
+            kernel_args: &self.kernel_args,
+            disk: start.disk.as_deref(),
+            run_dir: &start.run_dir,
+            console_log: &start.console_log,
+            qmp_fd: qmp.as_raw_fd(),
+            agent_fd: agent.as_raw_fd(),
+        });
+        let program = self.qemu.path.clone();
+        let log = start.stderr_log.clone();
+        let process = Launch { program, arguments, log, inherited: vec![qmp, agent] }.spawn()?;
+        tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
+        undo.process = Some(process.clone());
+        Ok(Spawned { undo, process, start: start.clone() })
+    }
+}
+
+/// A QEMU that was started; see [`Spawned::answering`].
+pub(crate) struct Spawned {
+    undo: Undo,
+    process: Process,
+    start: Start,
+}
+
+impl Spawned {
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Waits until QEMU answers on its control socket.
+    pub(crate) async fn answering(self) -> Result<Launched, BootError> {
+        let socket = qmp_socket(&self.start.run_dir);
+        let connecting = QmpClient::connect(&socket);
+        let qmp = tokio::select! {
+            // An answer counts more than an end that followed it.
+            biased;
+            qmp = connecting => qmp,
+            exit = self.process.wait() => {
+                let reason = ExitReason::of(exit, None, &self.start.console_log, &self.start.stderr_log);
+                return Err(BootError::Died { reason, console_tail: String::new() });
+            }
+        };
+        let qmp = match qmp {
+            Ok(qmp) => qmp,
+            Err(error) => return Err(self.explain(error).await),
+        };
+        Ok(Launched {
+            undo: self.undo,
+            process: self.process,
+            qmp,
+            run_dir: self.start.run_dir,
+            console_log: self.start.console_log,
+            stderr_log: self.start.stderr_log,
+        })
+    }
+
+    /// A closed control socket means that QEMU is going; its exit tells more.
+    async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
+        explain(&self.process, error, &self.start.console_log, &self.start.stderr_log).await
+    }
+}
+
+async fn explain(process: &Process, error: crate::qmp::QmpError, console: &Path, stderr: &Path) -> BootError {
+    /// QEMU that has closed its socket is about to exit.
+    const EXIT_SOON: Duration = Duration::from_secs(2);
+    match (error, tokio::time::timeout(EXIT_SOON, process.wait()).await) {
+        (_, Ok(exit)) => {
+            let reason = ExitReason::of(exit, None, console, stderr);
+            BootError::Died { reason, console_tail: files::tail(console, CONSOLE_TAIL) }
+        }
+        (error, Err(_elapsed)) => BootError::Qmp(error),
+    }
+}
+
+impl Launched {
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(crate) fn qmp(&self) -> &QmpClient {
+        &self.qmp
+    }
+
+    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
+        self.qmp().events()
+    }
+
+    pub(crate) fn agent_socket(&self) -> PathBuf {
+        agent_socket(&self.run_dir)
+    }
+
+    pub(crate) fn console_tail(&self) -> String {
+        files::tail(&self.console_log, CONSOLE_TAIL)
+    }
+
+    pub(crate) async fn exit_reason(&self) -> ExitReason {
+        let exit = self.process().wait().await;
+        ExitReason::of(exit, None, &self.console_log, &self.stderr_log)
+    }
+
+    /// What a failed command means: the machine's end, if it is ending.
+    pub(crate) async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
+        explain(self.process(), error, &self.console_log, &self.stderr_log).await
+    }
+
+    /// Hands the machine over; nothing is undone any more.
+    pub(crate) fn keep(self) -> (Process, QmpClient) {
+        self.undo.disarm();
+        (self.process, self.qmp)
+    }
+}
+
+/// A listening socket that QEMU will inherit. Clients can connect from now on; QEMU accepts when it is ready.
+fn listen(path: &Path) -> Result<OwnedFd, BootError> {
+    let len = path.as_os_str().len();
+    if len > MAX_SOCKET_PATH {
+        return Err(BootError::SocketPath { path: path.to_owned(), len, max: MAX_SOCKET_PATH });
+    }
+    let listener = UnixListener::bind(path).map_err(FileError::at("listen on", path))?;
+    // The directory admits only its owner; the socket's own mode says so again.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(path, mode).map_err(FileError::at("restrict", path))?;
+    Ok(listener.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_path_that_is_too_long_is_refused_with_advice() {
+        let error = listen(Path::new(&format!("/tmp/{}", "a".repeat(120)))).unwrap_err();
+        assert!(error.to_string().contains("vm.run_dir"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_dropped_before_it_answers_is_killed_and_its_sockets_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("run");
+        fs::create_dir(&run_dir).unwrap();
+        let arguments = vec!["1000".into()];
+        let log = dir.path().join("log");
+        let process =
+            Launch { program: "/bin/sleep".into(), arguments, log, inherited: Vec::new() }.spawn().unwrap();
+        let watched = process.clone();
+        drop(Undo { process: Some(process), run_dir: Some(run_dir.clone()) });
+        let exit = tokio::time::timeout(Duration::from_secs(10), watched.wait()).await.unwrap();
+        assert_eq!(exit, crate::process::Exit::Signal(9));
+        assert!(!run_dir.exists());
+    }
+}

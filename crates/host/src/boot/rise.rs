@@ -1,0 +1,88 @@
+//! From a started QEMU to a guest that is a machine of its own: state loaded, agent greeted, root attached,
+//! identity given.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use agentiso_core::config;
+use tokio::time::Instant;
+
+use super::error::BootError;
+use super::launch::Launched;
+use crate::agent::{self, AgentClient, AgentError, AttachRoot, InitMode, Stage, limits};
+use crate::spec::Identity;
+
+/// Entropy given to each guest: enough for the kernel to seed its generator anew.
+const ENTROPY_BYTES: usize = 256;
+
+const _: () = assert!(ENTROPY_BYTES >= limits::MIN_ENTROPY_BYTES);
+
+/// Device state is some 100 KB. A restore that takes longer has failed in a way QEMU does not tell.
+const LOAD_DEADLINE: Duration = Duration::from_secs(30);
+
+impl Launched {
+    /// Loads a template's device state and lets the guest run.
+    pub(crate) async fn restore(&self, device_state: &Path) -> Result<(), BootError> {
+        match self.qmp().load_devices(device_state, LOAD_DEADLINE).await {
+            Ok(()) => {}
+            Err(error) => return Err(self.explain(error).await),
+        }
+        self.qmp().execute("cont", None).await?;
+        Ok(())
+    }
+
+    /// Waits for the agent's greeting, or for the machine's end, or for the deadline.
+    pub(crate) async fn greet(&self, deadline: Instant) -> Result<AgentClient, BootError> {
+        self.unless_dead(AgentClient::connect(self.agent_socket(), deadline)).await
+    }
+
+    /// Makes the disk the root file system, grown to the disk's size. Nothing happens if it is the root already.
+    pub(crate) async fn root(
+        &self,
+        agent: AgentClient,
+        mode: config::InitMode,
+        deadline: Instant,
+    ) -> Result<AgentClient, BootError> {
+        if agent.hello().stage == Stage::Rooted {
+            return Ok(agent);
+        }
+        let init_mode = match mode {
+            config::InitMode::Fast => InitMode::Fast,
+            config::InitMode::System => InitMode::System,
+        };
+        self.unless_dead(agent.attach_root(AttachRoot { init_mode, ..AttachRoot::default() })).await?;
+        match agent.is_closed() {
+            false => Ok(agent),
+            // Handing process 1 to the image's init may restart the agent.
+            true => self.greet(deadline).await,
+        }
+    }
+
+    /// Gives the guest its clock, its random numbers, its names and its addresses.
+    pub(crate) async fn identify(&self, agent: &AgentClient, identity: &Identity) -> Result<(), BootError> {
+        let mut entropy = vec![0; ENTROPY_BYTES];
+        getrandom::fill(&mut entropy).map_err(BootError::Entropy)?;
+        let identity = agent::Identity {
+            realtime: SystemTime::now(),
+            entropy,
+            hostname: identity.hostname.clone(),
+            machine_id: identity.machine_id.clone(),
+            network: identity.network.clone(),
+        };
+        self.unless_dead(agent.identify(identity)).await?;
+        Ok(())
+    }
+
+    /// A call to the agent, which the machine's end cuts short with the reason.
+    pub(crate) async fn unless_dead<T>(
+        &self,
+        call: impl Future<Output = Result<T, AgentError>>,
+    ) -> Result<T, BootError> {
+        tokio::select! {
+            // The end first: a call on a dead machine only fails with less to say.
+            biased;
+            reason = self.exit_reason() => Err(BootError::Died { reason, console_tail: self.console_tail() }),
+            answer = call => answer.map_err(|error| BootError::Agent { error, console_tail: self.console_tail() }),
+        }
+    }
+}

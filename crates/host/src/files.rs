@@ -1,0 +1,172 @@
+//! Small operations on files that several modules need: private directories, durable replacement, links that
+//! keep a backing disk alive, bounded reads of a log's end.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What was done to which path when the system refused.
+#[derive(Debug, Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    pub action: &'static str,
+    pub path: PathBuf,
+    #[source]
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`: names the action and the path.
+    pub fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { action, path, source }
+    }
+
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
+/// Makes a directory (and its parents) that only the user may enter.
+pub fn make_private_dir(path: &Path) -> Result<(), FileError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(FileError::at("make the directory", path))
+}
+
+/// Makes the entries of a directory durable.
+pub fn sync_dir(path: &Path) -> Result<(), FileError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(FileError::at("sync the directory", path))
+}
+
+/// Replaces a file so that a reader, or a crash, sees the old content or the new one and nothing between.
+pub fn write_durably(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = parent.join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()));
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    })();
+    if let Err(source) = written {
+        // The error that counts is the one of the write; what is left behind is a hidden file at worst.
+        let _ = fs::remove_file(&temporary);
+        return Err(FileError::at("write", path)(source));
+    }
+    sync_dir(parent)
+}
+
+/// How [`link_or_point`] made its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linked {
+    /// The data lives for as long as this entry does.
+    Hard,
+    /// The data lives elsewhere and must be kept there.
+    Symbolic,
+}
+
+/// Gives a file a second name, so that it outlives the removal of the first. Across file systems, or where the
+/// kernel forbids hard links to other people's files, the second name only points to the first.
+pub fn link_or_point(original: &Path, link: &Path) -> Result<Linked, FileError> {
+    match fs::hard_link(original, link) {
+        Ok(()) => Ok(Linked::Hard),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::PermissionDenied) =>
+        {
+            std::os::unix::fs::symlink(original, link)
+                .map_err(FileError::at("point to the disk with", link))?;
+            Ok(Linked::Symbolic)
+        }
+        Err(error) => Err(FileError::at("link", link)(error)),
+    }
+}
+
+/// Removes a directory and what is in it. One that is not there is as good as removed.
+pub fn remove_dir(path: &Path) -> Result<(), FileError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::at("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Removes a file. One that is not there is as good as removed.
+pub fn remove_file(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::at("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The last `limit` bytes of a file, as text; bytes that are not UTF-8 are replaced. Empty if there is no file.
+pub fn tail(path: &Path, limit: u64) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_durable_write_replaces_and_leaves_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        write_durably(&path, b"one").unwrap();
+        write_durably(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_hard_link_outlives_the_original_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (original, link) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&original, "disk").unwrap();
+        assert_eq!(link_or_point(&original, &link).unwrap(), Linked::Hard);
+        fs::remove_file(&original).unwrap();
+        assert_eq!(fs::read(&link).unwrap(), b"disk");
+        assert_eq!(fs::metadata(&link).unwrap().nlink(), 1);
+    }
+
+    #[test]
+    fn a_tail_is_bounded_and_of_a_missing_file_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, "abcdefgh").unwrap();
+        assert_eq!(tail(&path, 3), "fgh");
+        assert_eq!(tail(&path, 100), "abcdefgh");
+        assert_eq!(tail(&dir.path().join("none"), 3), "");
+    }
+
+    #[test]
+    fn removing_what_is_not_there_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        remove_dir(&dir.path().join("x")).unwrap();
+        remove_file(&dir.path().join("x")).unwrap();
+    }
+
+    #[test]
+    fn a_private_directory_admits_only_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        make_private_dir(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,304 @@
+//! The facade: everything that can be done with machines on this host.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_core::config;
+use agentiso_core::ids::WorkspaceId;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
+use crate::agent::{AgentClient, AgentError};
+use crate::boot::BootError;
+use crate::boot::ladder::Ladder;
+use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
+use crate::disk::{DiskError, DiskSizes, Qcow2Storage};
+use crate::files::FileError;
+use crate::hex;
+use crate::machine::{Machine, Parts};
+use crate::process::{MachineRecord, Process, ProcessError, host_boot_id};
+use crate::progress::Progress;
+use crate::qemu::argv::{Begin, Memory, Shape};
+use crate::qemu::kernel_args::kernel_args;
+use crate::qemu::version::{Qemu, QemuError};
+use crate::qmp::{QmpClient, QmpError};
+use crate::spec::{Booted, MachineSpec};
+use crate::strays::{self, Stray};
+use crate::templates::Templates;
+use crate::templates::key::HostInputs;
+use crate::templates::store::Store;
+
+/// A kernel under KVM that works is up in a second or two; one that does not is not up in an hour.
+const PROBE_DEADLINE: Duration = Duration::from_secs(20);
+
+/// The smallest machine that boots.
+const PROBE_SHAPE: Shape = Shape { vcpus: 1, memory_mb: 256 };
+
+/// What the agent of a machine that is running already may take to answer.
+const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What is needed to run machines on a host.
+#[derive(Clone, Debug)]
+pub struct HypervisorSettings {
+    pub qemu_binary: PathBuf,
+    pub accelerator: config::Accelerator,
+    pub kernel: PathBuf,
+    pub initrd: PathBuf,
+    /// Added to the kernel's command line.
+    pub kernel_append: String,
+    pub boot_timeout: Duration,
+    pub templates_dir: PathBuf,
+    /// The directory that holds every machine's run directory.
+    pub run_dir: PathBuf,
+    pub probe_file: PathBuf,
+}
+
+#[derive(Debug, Error)]
+pub enum HypervisorError {
+    #[error(transparent)]
+    Qemu(#[from] QemuError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("vm.accelerator is set to kvm, but KVM does not work here: {reason}")]
+    NoKvm { reason: String },
+}
+
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// The process is gone, or the pid is another process's.
+    #[error("the machine is not running any more")]
+    Gone,
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    #[error("the machine runs, but its agent does not answer: {0}")]
+    Agent(#[from] AgentError),
+}
+
+/// What this host offers, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFacts {
+    pub accelerator: Chosen,
+    pub accelerator_reason: String,
+    pub qemu_version: String,
+    pub qemu_path: PathBuf,
+    pub transport: &'static str,
+    pub storage: &'static str,
+    pub network: &'static str,
+}
+
+/// Machines on this host. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Hypervisor {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    host: Host,
+    verdict: Verdict,
+    templates: Templates,
+    run_dir: PathBuf,
+}
+
+impl Hypervisor {
+    /// Finds QEMU and settles which accelerator it uses; that may take a probe boot.
+    pub async fn open(settings: HypervisorSettings) -> Result<Self, HypervisorError> {
+        let qemu = Qemu::find(&settings.qemu_binary).await?;
+        let cpu = HostCpu::read()?;
+        let hashes = (sha256_of(&settings.kernel).await?, sha256_of(&settings.initrd).await?);
+        let verdict = settle(&settings, &qemu, &cpu, &hashes.0).await?;
+        let inputs = HostInputs::new(&qemu, verdict.accelerator, &cpu, hashes, &settings.kernel_append);
+        let host = host(&settings, &qemu, &cpu, verdict.accelerator);
+        let store = Store::open(&settings.templates_dir)?;
+        let templates = Templates::new(host.clone(), inputs, store, settings.run_dir.clone());
+        Ok(Self { inner: Arc::new(Inner { host, verdict, templates, run_dir: settings.run_dir }) })
+    }
+
+    pub fn facts(&self) -> HostFacts {
+        HostFacts {
+            accelerator: self.inner.verdict.accelerator,
+            accelerator_reason: self.inner.verdict.reason.clone(),
+            qemu_version: self.inner.host.qemu.version_line.clone(),
+            qemu_path: self.inner.host.qemu.path.clone(),
+            transport: "virtio-serial",
+            storage: "qcow2",
+            network: "isolated",
+        }
+    }
+
+    pub fn templates(&self) -> &Templates {
+        &self.inner.templates
+    }
+
+    /// Makes a disk and brings a machine up on it, the fastest way there is. On an error, or when the future is
+    /// dropped, nothing of it is left.
+    pub async fn create(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
+        self.ladder(spec, progress).create().await
+    }
+
+    /// Brings a machine up on the disk it has.
+    pub async fn start(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
+        self.ladder(spec, progress).start().await
+    }
+
+    fn ladder<'a>(&'a self, spec: &'a MachineSpec, progress: &'a Progress) -> Ladder<'a> {
+        Ladder { host: &self.inner.host, templates: &self.inner.templates, spec, progress }
+    }
+
+    /// Takes hold of a machine that an earlier daemon started. Its guest is not touched.
+    pub async fn attach(&self, spec: &MachineSpec, record: &MachineRecord) -> Result<Machine, AttachError> {
+        let process = Process::find(record)?.ok_or(AttachError::Gone)?;
+        // The start time says that it is the recorded process; the command line says that this is what we think.
+        if !strays::is_machine_of(record.pid, spec.id, &spec.run_dir) {
+            return Err(AttachError::Gone);
+        }
+        let qmp = QmpClient::connect(&qmp_socket(&spec.run_dir)).await?;
+        let events = qmp.events();
+        let agent_socket = agent_socket(&spec.run_dir);
+        let connecting = AgentClient::connect(&agent_socket, Instant::now() + ATTACH_DEADLINE);
+        let agent = tokio::select! {
+            // The end first: the agent of a dead machine would only be waited for.
+            biased;
+            _ = process.wait() => return Err(AttachError::Gone),
+            agent = connecting => agent?,
+        };
+        Ok(Machine::new(Parts {
+            id: spec.id,
+            process,
+            qmp,
+            events,
+            agent: Some(agent),
+            agent_socket,
+            run_dir: spec.run_dir.clone(),
+            console_log: spec.console_log(),
+            stderr_log: spec.stderr_log(),
+        }))
+    }
+
+    /// Machines of ours that are not among the known ones. Those started by this process are not strays.
+    pub fn find_strays(&self, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
+        strays::find_strays(&self.inner.run_dir, known)
+    }
+
+    /// What a workspace's disk takes and offers.
+    pub fn disk_usage(&self, spec: &MachineSpec) -> Result<DiskSizes, DiskError> {
+        Qcow2Storage::sizes_now(&spec.data_dir)
+    }
+}
+
+fn host(settings: &HypervisorSettings, qemu: &Qemu, cpu: &HostCpu, accelerator: Chosen) -> Host {
+    Host {
+        qemu: qemu.clone(),
+        accelerator,
+        kernel: settings.kernel.clone(),
+        initrd: settings.initrd.clone(),
+        kernel_args: kernel_args(accelerator, cpu.tsc_khz, &settings.kernel_append),
+        boot_timeout: settings.boot_timeout,
+    }
+}
+
+/// Decides on the accelerator: what was asked for, what was found out before, or what a probe boot shows.
+async fn settle(
+    settings: &HypervisorSettings,
+    qemu: &Qemu,
+    cpu: &HostCpu,
+    kernel_sha256: &str,
+) -> Result<Verdict, HypervisorError> {
+    let tcg = |reason: String| Verdict { accelerator: Chosen::Tcg, reason };
+    let must = match settings.accelerator {
+        config::Accelerator::Tcg => return Ok(tcg("vm.accelerator is set to tcg".to_owned())),
+        config::Accelerator::Auto => false,
+        config::Accelerator::Kvm => true,
+    };
+    let refused = |reason: String| match must {
+        true => Err(HypervisorError::NoKvm { reason }),
+        false => Ok(tcg(format!("software emulation, because {reason}"))),
+    };
+    if !cpu.has_virtualization {
+        return refused("the processor offers no hardware virtualization (neither vmx nor svm)".to_owned());
+    }
+    if let Err(reason) = accelerator::open_kvm(Path::new("/dev/kvm")) {
+        return refused(reason);
+    }
+    let key = ProbeKey {
+        host_boot_id: host_boot_id(),
+        qemu: format!("{} {} {}", qemu.version_line, qemu.size, qemu.modified_ns),
+        kernel_sha256: kernel_sha256.to_owned(),
+    };
+    let verdict = match accelerator::recall(&settings.probe_file, &key) {
+        Some(verdict) => verdict,
+        None => {
+            let verdict = probe(settings, qemu, cpu).await?;
+            accelerator::remember(&settings.probe_file, &key, &verdict)?;
+            verdict
+        }
+    };
+    match verdict.accelerator {
+        Chosen::Kvm => Ok(verdict),
+        Chosen::Tcg => refused(verdict.reason),
+    }
+}
+
+/// Boots the real kernel under KVM until its agent answers.
+async fn probe(
+    settings: &HypervisorSettings,
+    qemu: &Qemu,
+    cpu: &HostCpu,
+) -> Result<Verdict, HypervisorError> {
+    let host = host(settings, qemu, cpu, Chosen::Kvm);
+    let id = WorkspaceId::random();
+    let run_dir = settings.run_dir.join(format!("t-{}", id.short()));
+    let start = Start {
+        id,
+        shape: PROBE_SHAPE,
+        memory: Memory::Private,
+        begin: Begin::Boot,
+        disk: None,
+        console_log: run_dir.join("console.log"),
+        stderr_log: run_dir.join("stderr.log"),
+        run_dir,
+    };
+    let began = Instant::now();
+    let boot = async {
+        let launched = host.spawn(&start)?.answering().await?;
+        launched.greet(began + PROBE_DEADLINE).await.map(drop)
+    };
+    Ok(match tokio::time::timeout(PROBE_DEADLINE, boot).await {
+        Ok(Ok(())) => Verdict {
+            accelerator: Chosen::Kvm,
+            reason: format!("a probe boot under KVM took {} ms", began.elapsed().as_millis()),
+        },
+        Ok(Err(error)) => {
+            Verdict { accelerator: Chosen::Tcg, reason: format!("a probe boot under KVM failed: {error}") }
+        }
+        Err(_elapsed) => Verdict {
+            accelerator: Chosen::Tcg,
+            reason: format!("a probe boot under KVM was not up after {} s", PROBE_DEADLINE.as_secs()),
+        },
+    })
+}
+
+async fn sha256_of(path: &Path) -> Result<String, FileError> {
+    let path = path.to_owned();
+    let hashing = tokio::task::spawn_blocking(move || {
+        let read = || {
+            let mut hasher = Sha256::new();
+            let mut file = std::fs::File::open(&path)?;
+            let mut block = vec![0; 1 << 20];
+            loop {
+                match std::io::Read::read(&mut file, &mut block)? {
+                    0 => return Ok(hex(&hasher.finalize())),
+                    n => hasher.update(&block[..n]),
+                }
+            }
+        };
+        read().map_err(FileError::at("read", &path))
+    });
+    hashing.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}

@@ -1,0 +1,148 @@
+//! Why a machine ended, put together from what QEMU said, what the kernel says of the process, and the logs.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::files;
+use crate::process::Exit;
+use crate::qmp::ShutdownCause;
+
+/// As much of QEMU's stderr as helps a reader.
+const STDERR_TAIL: u64 = 2000;
+
+/// A panic's first line is followed by registers and a call trace of a few KiB.
+const CONSOLE_TAIL: u64 = 64 << 10;
+
+const PANIC_MARK: &str = "Kernel panic - not syncing";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExitCause {
+    /// The guest switched itself off.
+    GuestShutdown,
+    /// The guest reset itself, which ends it.
+    GuestReset,
+    /// The guest's kernel gave up; the line it printed.
+    GuestPanic(String),
+    /// We told QEMU to quit.
+    Quit,
+    /// QEMU was ended by this signal.
+    Signal(i32),
+    /// QEMU gave up by itself with this status.
+    Status(i32),
+    /// QEMU is gone; it was not our child, so the kernel did not tell us how.
+    Vanished,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitReason {
+    pub cause: ExitCause,
+    /// The end of what QEMU printed in this run; often empty.
+    pub stderr_tail: String,
+}
+
+impl ExitReason {
+    /// Decides the cause: what QEMU announced explains a clean exit, what the kernel says explains any other.
+    pub(crate) fn of(exit: Exit, announced: Option<ShutdownCause>, console: &Path, stderr: &Path) -> Self {
+        let panic = || {
+            let log = files::tail(console, CONSOLE_TAIL);
+            let at = log.rfind(PANIC_MARK)?;
+            log[at..].lines().next().map(|line| line.trim_end().to_owned())
+        };
+        let cause = match (exit, announced) {
+            (Exit::Signal(signal), _) => ExitCause::Signal(signal),
+            (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::GuestShutdown)) => ExitCause::GuestShutdown,
+            (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::GuestReset | ShutdownCause::GuestPanic)) => {
+                panic().map_or(ExitCause::GuestReset, ExitCause::GuestPanic)
+            }
+            (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::HostQuit)) => ExitCause::Quit,
+            // QEMU exits cleanly when it is asked to terminate; the signal is the reason all the same.
+            (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::HostSignal)) => {
+                ExitCause::Signal(libc::SIGTERM)
+            }
+            (Exit::Code(code), _) => ExitCause::Status(code),
+            (Exit::Unknown, Some(ShutdownCause::Unnamed(_)) | None) => ExitCause::Vanished,
+        };
+        Self { cause, stderr_tail: files::tail(stderr, STDERR_TAIL).trim().to_owned() }
+    }
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            ExitCause::GuestShutdown => f.write_str("the guest switched itself off")?,
+            ExitCause::GuestReset => f.write_str("the guest reset itself")?,
+            ExitCause::GuestPanic(line) => write!(f, "the guest's kernel panicked: {line}")?,
+            ExitCause::Quit => f.write_str("QEMU was told to quit")?,
+            ExitCause::Signal(signal) => {
+                write!(f, "QEMU was ended by signal {signal}{}", signal_name(*signal))?
+            }
+            ExitCause::Status(code) => write!(f, "QEMU exited with status {code}")?,
+            ExitCause::Vanished => f.write_str("QEMU is gone")?,
+        }
+        match (&self.cause, self.stderr_tail.lines().last()) {
+            (ExitCause::Signal(_) | ExitCause::Status(_) | ExitCause::Vanished, Some(line)) => {
+                write!(f, ": {line}")
+            }
+            (ExitCause::Signal(_) | ExitCause::Status(_) | ExitCause::Vanished, None)
+            | (
+                ExitCause::GuestShutdown | ExitCause::GuestReset | ExitCause::GuestPanic(_) | ExitCause::Quit,
+                _,
+            ) => Ok(()),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGKILL => " (SIGKILL: killed from outside, or by the kernel for lack of memory)",
+        libc::SIGTERM => " (SIGTERM)",
+        libc::SIGSEGV => " (SIGSEGV)",
+        libc::SIGABRT => " (SIGABRT)",
+        libc::SIGBUS => " (SIGBUS: no space for its memory file)",
+        libc::SIGSYS => " (SIGSYS: a system call its sandbox forbids)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(exit: Exit, announced: Option<ShutdownCause>, console: &str, stderr: &str) -> ExitReason {
+        let dir = tempfile::tempdir().unwrap();
+        let (c, s) = (dir.path().join("c"), dir.path().join("s"));
+        std::fs::write(&c, console).unwrap();
+        std::fs::write(&s, stderr).unwrap();
+        ExitReason::of(exit, announced, &c, &s)
+    }
+
+    #[test]
+    fn a_kill_is_named_whatever_was_announced_before() {
+        let reason = reason(Exit::Signal(9), Some(ShutdownCause::GuestShutdown), "", "");
+        assert_eq!(reason.cause, ExitCause::Signal(9));
+        assert!(reason.to_string().contains("SIGKILL"), "{reason}");
+    }
+
+    #[test]
+    fn a_reset_after_a_panic_is_a_panic_and_tells_its_line() {
+        let console = "[1.0] Kernel panic - not syncing: Attempted to kill init!\n[1.1] CPU: 0\n";
+        let text = reason(Exit::Code(0), Some(ShutdownCause::GuestReset), console, "").to_string();
+        assert_eq!(text, "the guest's kernel panicked: Kernel panic - not syncing: Attempted to kill init!");
+        assert_eq!(
+            reason(Exit::Code(0), Some(ShutdownCause::GuestReset), "bye", "").cause,
+            ExitCause::GuestReset
+        );
+    }
+
+    #[test]
+    fn a_qemu_that_gives_up_is_quoted() {
+        let text = reason(Exit::Code(1), None, "", "warning\nno such device\n").to_string();
+        assert_eq!(text, "QEMU exited with status 1: no such device");
+    }
+
+    #[test]
+    fn of_a_process_that_is_not_our_child_the_announcement_is_all_there_is() {
+        assert_eq!(reason(Exit::Unknown, None, "", "").cause, ExitCause::Vanished);
+        assert_eq!(reason(Exit::Unknown, Some(ShutdownCause::HostQuit), "", "").cause, ExitCause::Quit);
+    }
+}

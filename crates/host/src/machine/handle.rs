@@ -1,0 +1,271 @@
+//! The handle to a running machine, and the task that watches it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_core::ids::WorkspaceId;
+use thiserror::Error;
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::exit::ExitReason;
+use super::link::AgentLink;
+use super::logs;
+use crate::agent::{AgentClient, AgentError};
+use crate::files;
+use crate::process::{MachineRecord, Process};
+use crate::qmp::{Event, QmpClient, ShutdownCause};
+
+/// QEMU closes its control socket as it exits; what it announced has then been read.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Asked to quit, QEMU flushes its disk and exits.
+const QUIT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The part of the grace that the guest's processes get; the rest is for the guest to unmount and QEMU to exit.
+const PROCESSES_SHARE: u32 = 2;
+
+#[derive(Debug, Error)]
+#[error("the memory use of process {pid} cannot be read: {source}")]
+pub struct PssError {
+    pid: i32,
+    source: io::Error,
+}
+
+/// What a machine is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) id: WorkspaceId,
+    pub(crate) process: Process,
+    pub(crate) qmp: QmpClient,
+    /// Subscribed before the guest ran, so that no announcement is missed.
+    pub(crate) events: broadcast::Receiver<Event>,
+    pub(crate) agent: Option<AgentClient>,
+    pub(crate) agent_socket: PathBuf,
+    pub(crate) run_dir: PathBuf,
+    pub(crate) console_log: PathBuf,
+    pub(crate) stderr_log: PathBuf,
+}
+
+/// A running machine. Clones share it; dropping the last one lets QEMU run on, unwatched.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    id: WorkspaceId,
+    process: Process,
+    qmp: QmpClient,
+    agent: AgentLink,
+    exit: watch::Receiver<Option<ExitReason>>,
+    _watcher: AbortOnDropHandle<()>,
+}
+
+impl Machine {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (sender, exit) = watch::channel(None);
+        let watcher = Watcher {
+            process: parts.process.clone(),
+            qmp: parts.qmp.clone(),
+            events: parts.events,
+            run_dir: parts.run_dir,
+            console_log: parts.console_log,
+            stderr_log: parts.stderr_log,
+        };
+        let id = parts.id;
+        let watching = tokio::spawn(async move {
+            let reason = watcher.run().await;
+            tracing::info!(workspace = %id, %reason, "the machine ended");
+            sender.send_replace(Some(reason));
+        });
+        Self {
+            inner: Arc::new(Inner {
+                id,
+                process: parts.process,
+                qmp: parts.qmp,
+                agent: AgentLink::new(parts.agent_socket, parts.agent),
+                exit,
+                _watcher: AbortOnDropHandle::new(watching),
+            }),
+        }
+    }
+
+    pub fn id(&self) -> WorkspaceId {
+        self.inner.id
+    }
+
+    pub fn record(&self) -> &MachineRecord {
+        self.inner.process.record()
+    }
+
+    /// The agent's client. If the connection broke, a fresh one; if the machine ended meanwhile, an error at once.
+    pub async fn agent(&self) -> Result<AgentClient, AgentError> {
+        tokio::select! {
+            // A connection that is there is worth more than the news that the machine just ended.
+            biased;
+            client = self.inner.agent.client() => client,
+            _ = self.exited() => Err(AgentError::Disconnected { call: "connect" }),
+        }
+    }
+
+    /// Resolves when QEMU has ended, with the reason. Any number of callers may wait.
+    pub async fn exited(&self) -> ExitReason {
+        let mut exit = self.inner.exit.clone();
+        loop {
+            if let Some(reason) = exit.borrow_and_update().clone() {
+                return reason;
+            }
+            if exit.changed().await.is_err() {
+                // The watcher lives as long as the machine; without it the runtime is ending.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The reason, if the machine has ended already.
+    pub fn exit_reason(&self) -> Option<ExitReason> {
+        self.inner.exit.borrow().clone()
+    }
+
+    /// Ends the machine in order, and by force when the order takes longer than `grace`: the agent ends the
+    /// guest's processes and unmounts; QEMU is told to quit; QEMU is killed.
+    pub async fn shutdown(&self, grace: Duration) -> ExitReason {
+        let deadline = Instant::now() + grace;
+        let by_agent = async {
+            match self.agent().await {
+                Ok(agent) => {
+                    if let Err(error) = agent.shutdown(grace / PROCESSES_SHARE).await {
+                        tracing::debug!(workspace = %self.inner.id, %error, "the agent did not confirm the shutdown");
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(workspace = %self.inner.id, %error, "the agent cannot be asked to shut down");
+                    return std::future::pending().await;
+                }
+            }
+            // The guest waits for the answer to be read before it goes off.
+            self.inner.agent.release();
+            self.exited().await
+        };
+        if let Ok(reason) = tokio::time::timeout_at(deadline, by_agent).await {
+            return reason;
+        }
+        tracing::warn!(workspace = %self.inner.id, "the guest did not shut down in time; telling QEMU to quit");
+        let quit = async {
+            // Whether or not it is answered, the exit is what counts.
+            let _ = self.inner.qmp.execute("quit", None).await;
+            self.exited().await
+        };
+        match timeout(QUIT_DEADLINE, quit).await {
+            Ok(reason) => reason,
+            Err(_elapsed) => self.kill().await,
+        }
+    }
+
+    /// Ends the machine at once, as pulling the plug does.
+    pub async fn kill(&self) -> ExitReason {
+        self.inner.process.kill();
+        self.exited().await
+    }
+
+    /// The host memory this machine accounts for: its own pages, and its share of those it shares.
+    pub fn memory_pss(&self) -> Result<u64, PssError> {
+        let pid = self.inner.process.pid();
+        let read = || {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+            parse_pss(&text).ok_or(io::Error::from(io::ErrorKind::InvalidData))
+        };
+        read().map_err(|source| PssError { pid, source })
+    }
+
+    /// QEMU's control socket, for what later layers need.
+    pub fn qmp(&self) -> &QmpClient {
+        &self.inner.qmp
+    }
+}
+
+fn parse_pss(rollup: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The task that notices the end, and keeps the logs in bounds until then.
+struct Watcher {
+    process: Process,
+    qmp: QmpClient,
+    events: broadcast::Receiver<Event>,
+    run_dir: PathBuf,
+    console_log: PathBuf,
+    stderr_log: PathBuf,
+}
+
+impl Watcher {
+    async fn run(mut self) -> ExitReason {
+        let mut announced = None;
+        let mut events_open = true;
+        let mut tick = tokio::time::interval(logs::CHECK_INTERVAL);
+        let exit = loop {
+            tokio::select! {
+                // The end first: nothing else matters once it is known.
+                biased;
+                exit = self.process.wait() => break exit,
+                event = self.events.recv(), if events_open => match event {
+                    Ok(event) => announced = event.shutdown_cause().or(announced),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => events_open = false,
+                },
+                _ = tick.tick() => {
+                    bound(&self.console_log);
+                    bound(&self.stderr_log);
+                }
+            }
+        };
+        let _ = timeout(LAST_WORDS, self.qmp.closed()).await;
+        announced = last_announcement(&mut self.events, announced);
+        if let Err(error) = files::remove_dir(&self.run_dir) {
+            tracing::warn!(%error, "the sockets of a machine that ended were not removed");
+        }
+        ExitReason::of(exit, announced, &self.console_log, &self.stderr_log)
+    }
+}
+
+fn last_announcement(
+    events: &mut broadcast::Receiver<Event>,
+    mut announced: Option<ShutdownCause>,
+) -> Option<ShutdownCause> {
+    loop {
+        match events.try_recv() {
+            Ok(event) => announced = event.shutdown_cause().or(announced),
+            Err(broadcast::error::TryRecvError::Lagged(_)) => {}
+            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => {
+                return announced;
+            }
+        }
+    }
+}
+
+fn bound(log: &Path) {
+    if let Err(error) = logs::bound(log) {
+        tracing::warn!(log = %log.display(), %error, "a log could not be kept in bounds");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proportional_share_is_read_from_the_rollup() {
+        assert_eq!(
+            parse_pss("00 ---p [rollup]\nRss: 9 kB\nPss:    1024 kB\nPss_Dirty: 1 kB\n"),
+            Some(1 << 20)
+        );
+        assert_eq!(parse_pss("Rss: 9 kB"), None);
+    }
+}

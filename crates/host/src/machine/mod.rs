@@ -1,0 +1,13 @@
+//! A running machine: its agent, its end, and the logs it leaves.
+//!
+//! Dropping a [`Machine`] lets go of it; QEMU runs on and can be attached to again.
+
+mod exit;
+mod handle;
+mod link;
+mod logs;
+
+pub use exit::{ExitCause, ExitReason};
+pub use handle::{Machine, PssError};
+
+pub(crate) use handle::Parts;

@@ -1,0 +1,14 @@
+//! Processes that outlive us: how a QEMU is started, recognised again, watched and ended.
+//!
+//! A pid alone names nothing, because pids are reused. A process is known by its [`MachineRecord`] (pid, start
+//! time, boot of the host), held by a pidfd, and signalled only through that pidfd.
+
+mod handle;
+mod record;
+mod spawn;
+
+pub use handle::{Exit, Process, ProcessError};
+pub use record::{MachineRecord, host_boot_id};
+pub use spawn::{Launch, SpawnError};
+
+pub(crate) use record::start_time_of;

@@ -1,0 +1,167 @@
+//! Starting a program that lives on without us: a session of its own, none of our files but those it is given.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use thiserror::Error;
+
+use super::handle::{Process, ProcessError};
+use crate::files::FileError;
+
+/// A log of an earlier run above this size is started afresh: it has told what it had to tell.
+const MAX_OLD_LOG: u64 = 4 << 20;
+
+/// What a program may need from our environment: where its libraries are, and where temporary files go.
+const KEPT_ENVIRONMENT: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "LANG"];
+
+#[derive(Debug, Error)]
+pub enum SpawnError {
+    #[error(transparent)]
+    Log(#[from] FileError),
+    #[error("{} could not be started: {source}", program.display())]
+    Exec { program: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Launch {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// Receives stdout and stderr, appended.
+    pub log: PathBuf,
+    /// Descriptors the program inherits under the numbers they have here, which its arguments name.
+    pub inherited: Vec<OwnedFd>,
+}
+
+impl Launch {
+    /// Starts the program. It is not ended when the returned handle is dropped.
+    pub fn spawn(self) -> Result<Process, SpawnError> {
+        let log = open_log(&self.log)?;
+        let log_too = log.try_clone().map_err(FileError::at("open", &self.log))?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(KEPT_ENVIRONMENT.into_iter().filter_map(|key| Some((key, std::env::var_os(key)?))))
+            // Our working directory may be removed or unmounted while the program runs.
+            .current_dir(OsStr::new("/"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log))
+            .stderr(Stdio::from(log_too));
+        let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
+        // SAFETY: between fork and exec the closure only makes system calls (setsid, close_range, fcntl) on
+        // values that were prepared before; it neither allocates nor takes a lock.
+        unsafe {
+            command.pre_exec(move || detach(&inherited));
+        }
+        let mut child =
+            command.spawn().map_err(|source| SpawnError::Exec { program: self.program.clone(), source })?;
+        Process::of_child(child.id() as i32).map_err(|error| {
+            // What cannot be watched must not run. Both calls fail only if it has ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+            error.into()
+        })
+    }
+}
+
+/// Runs in the child, before exec.
+fn detach(inherited: &[RawFd]) -> io::Result<()> {
+    // A session of its own: the terminal's Ctrl-C and hangup are for us, not for the machine.
+    rustix::process::setsid()?;
+    // Whoever started us may have left descriptors open that are not close-on-exec; with them the machine would
+    // keep pipes, locks and sockets alive that are none of its business.
+    // Our own descriptors are close-on-exec as they are, so a kernel or container that refuses the call is no
+    // reason not to start.
+    // SAFETY: close_range takes no pointers; with this flag it only marks descriptors.
+    let _ = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    for fd in inherited {
+        // SAFETY: fcntl with F_SETFD takes no pointers; the descriptor was inherited through fork.
+        if unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn open_log(path: &Path) -> Result<File, FileError> {
+    let too_large = path.metadata().is_ok_and(|meta| meta.len() > MAX_OLD_LOG);
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(FileError::at("open the log", path))?;
+    if too_large {
+        file.set_len(0).map_err(FileError::at("truncate the log", path))?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::process::Exit;
+
+    fn shell(script: &str, log: &Path, inherited: Vec<OwnedFd>) -> Process {
+        let arguments = ["-c", script].map(OsString::from).to_vec();
+        Launch { program: "/bin/sh".into(), arguments, log: log.to_owned(), inherited }.spawn().unwrap()
+    }
+
+    #[tokio::test]
+    async fn output_is_appended_to_the_log_and_the_exit_code_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        std::fs::write(&log, "before\n").unwrap();
+        let process = shell("echo out; echo err >&2; exit 7", &log, Vec::new());
+        assert_eq!(process.wait().await, Exit::Code(7));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "before\nout\nerr\n");
+    }
+
+    #[tokio::test]
+    async fn only_the_named_descriptors_are_inherited() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let given: OwnedFd = tempfile::tempfile().unwrap().into();
+        let other = tempfile::tempfile().unwrap();
+        // SAFETY: clears close-on-exec of a descriptor this test owns, as a careless parent would have done.
+        unsafe { libc::fcntl(other.as_raw_fd(), libc::F_SETFD, 0) };
+        let (given_number, other_number) = (given.as_raw_fd(), other.as_raw_fd());
+        let script = format!(
+            "test -e /proc/$$/fd/{given_number} && ! test -e /proc/$$/fd/{other_number} && test $(ps -o sid= -p $$) = $$"
+        );
+        let process = shell(&script, &log, vec![given]);
+        assert_eq!(process.wait().await, Exit::Code(0), "{}", std::fs::read_to_string(&log).unwrap());
+    }
+
+    #[test]
+    fn a_log_of_earlier_runs_that_grew_too_large_is_started_afresh() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, vec![b'x'; MAX_OLD_LOG as usize + 1]).unwrap();
+        open_log(&path).unwrap().write_all(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_exist_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let launch = Launch {
+            program: "/no/such/qemu".into(),
+            arguments: Vec::new(),
+            log: dir.path().join("log"),
+            inherited: Vec::new(),
+        };
+        assert!(launch.spawn().unwrap_err().to_string().contains("/no/such/qemu"));
+    }
+}

@@ -1,0 +1,216 @@
+//! The command line of one machine, as a pure function of what it should be.
+//!
+//! A template can only be restored into the machine that saved it. So everything that makes the machine (board,
+//! CPU, memory, devices and their order) depends on [`Shape`] and the host alone; what differs between two
+//! machines of one shape is paths, names and descriptors.
+//!
+//! Options with paths use QEMU's JSON form where there is one; in the older `key=value,...` form a comma in a
+//! value is doubled.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+
+use agentiso_core::ids::WorkspaceId;
+use serde_json::{Value, json};
+
+use super::version::QemuVersion;
+use crate::accelerator::Chosen;
+
+/// The port the guest agent looks for.
+pub const AGENT_PORT: &str = "agentiso";
+
+/// The start of every machine's `-name`; with the run directory it tells our processes from others.
+pub const NAME_PREFIX: &str = "agentiso-";
+
+/// The network card's address in every machine, until the agent gives the guest its own: a template's device
+/// state would bring back the one it was saved with anyway.
+const PLACEHOLDER_MAC: &str = "02:00:00:00:00:01";
+
+/// Translated code kept per machine, in MiB. The default is a quarter of the host's memory; what an agent's
+/// commands need fits into this, and it is only touched as far as it is used.
+const TRANSLATION_CACHE_MB: u32 = 128;
+
+/// What the guest sees of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    pub vcpus: u32,
+    pub memory_mb: u32,
+}
+
+/// Where the guest's memory lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Anonymous: a machine that boots for itself.
+    Private,
+    /// Written to a file that becomes a template.
+    Recorded(PathBuf),
+    /// A template's file, mapped copy-on-write: what no machine has changed is in the host's memory once.
+    Template(PathBuf),
+}
+
+/// How the machine begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    Boot,
+    /// Wait for device state, and then for `cont`.
+    Restore,
+}
+
+/// Everything the command line is made of.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    pub qemu: QemuVersion,
+    pub accelerator: Chosen,
+    pub id: WorkspaceId,
+    pub shape: Shape,
+    pub memory: Memory,
+    pub begin: Begin,
+    pub kernel: &'a Path,
+    pub initrd: &'a Path,
+    pub kernel_args: &'a str,
+    /// `None`: an empty placeholder, so that the device exists and can be given any disk after a restore.
+    pub disk: Option<&'a Path>,
+    pub run_dir: &'a Path,
+    pub console_log: &'a Path,
+    /// Listening sockets that QEMU inherits: clients can connect before it serves them.
+    pub qmp_fd: RawFd,
+    pub agent_fd: RawFd,
+}
+
+/// The file whose path in the command line says which run directory the machine belongs to.
+pub fn pid_file(run_dir: &Path) -> PathBuf {
+    run_dir.join("qemu.pid")
+}
+
+pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
+    let mut args = Args::default();
+    args.option("-name", format!("{NAME_PREFIX}{}", machine.id));
+    args.option("-pidfile", pid_file(machine.run_dir));
+    // Nothing but what is named below: no default devices, no configuration of the user, no window.
+    args.flag("-nodefaults").flag("-no-user-config").option("-display", "none");
+    // A guest that resets itself ends: the agent's shutdown and a kernel panic both arrive as a reset.
+    args.flag("-no-reboot");
+    args.option("-msg", "timestamp=on");
+    // QEMU filters its own system calls: no new programs, no privileges, no changes of priority.
+    args.option("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+    board(&mut args, machine);
+    args.option("-kernel", machine.kernel).option("-initrd", machine.initrd);
+    args.option("-append", machine.kernel_args);
+    devices(&mut args, machine);
+    args.option("-chardev", format!("socket,id=qmp,fd={},server=on,wait=off", machine.qmp_fd));
+    args.option("-mon", "chardev=qmp,mode=control");
+    if machine.begin == Begin::Restore {
+        // `-S`: whatever state the template was saved in, the guest runs when we say so.
+        args.flag("-S").option("-incoming", "defer");
+    }
+    args.0
+}
+
+/// Board, processor and memory.
+fn board(args: &mut Args, machine: &Machine<'_>) {
+    // `acpi=on`: Debian's kernel finds virtio-mmio devices through ACPI. Timers and interrupt controllers keep
+    // their defaults: without `pit` and `pic` an emulated guest hangs. The rest keeps guest memory out of core
+    // dumps, and out of the host's page merging, through which guests could observe each other.
+    args.option("-machine", "microvm,acpi=on,rtc=on,memory-backend=mem,dump-guest-core=off,mem-merge=off");
+    match machine.accelerator {
+        Chosen::Kvm => args.option("-accel", "kvm").option("-cpu", "host"),
+        Chosen::Tcg => {
+            args.option("-accel", format!("tcg,tb-size={TRANSLATION_CACHE_MB}")).option("-cpu", "max")
+        }
+    };
+    args.option("-smp", machine.shape.vcpus.to_string());
+    args.option("-m", format!("{}M", machine.shape.memory_mb));
+    let size = u64::from(machine.shape.memory_mb) << 20;
+    let memory = match &machine.memory {
+        Memory::Private => json!({"qom-type": "memory-backend-ram", "id": "mem", "size": size}),
+        Memory::Recorded(file) => json!({
+            "qom-type": "memory-backend-file", "id": "mem", "size": size, "mem-path": text(file), "share": true,
+        }),
+        // Opened read-only, mapped privately, writable in this process alone: no machine can harm a template.
+        Memory::Template(file) => json!({
+            "qom-type": "memory-backend-file", "id": "mem", "size": size, "mem-path": text(file), "share": false,
+            "readonly": true, "rom": "off",
+        }),
+    };
+    args.json("-object", memory);
+}
+
+/// Devices. Their order gives them their addresses, so it is part of the machine.
+fn devices(args: &mut Args, machine: &Machine<'_>) {
+    // Appended, so that the log of a machine that was started again keeps what came before.
+    args.option("-chardev", format!("file,id=console,path={},append=on", doubled(machine.console_log)));
+    args.option("-serial", "chardev:console");
+
+    args.json("-device", json!({"driver": "virtio-serial-device", "max_ports": 2}));
+    args.option("-chardev", format!("socket,id=agent,fd={},server=on,wait=off", machine.agent_fd));
+    args.json(
+        "-device",
+        json!({"driver": "virtserialport", "nr": 1, "chardev": "agent", "name": AGENT_PORT}),
+    );
+
+    args.json("-blockdev", disk(machine.disk));
+    args.json("-device", json!({"driver": "virtio-blk-device", "drive": "disk"}));
+
+    // Nobody has to listen there: without a gateway the card has no link partner and packets go nowhere.
+    let mut netdev = json!({
+        "type": "stream", "id": "net0", "server": false,
+        "addr": {"type": "unix", "path": text(&machine.run_dir.join("net.sock"))},
+    });
+    // The interval in milliseconds came with QEMU 9.2, which deprecates the one in seconds.
+    match machine.qemu >= (QemuVersion { major: 9, minor: 2 }) {
+        true => netdev["reconnect-ms"] = json!(1000),
+        false => netdev["reconnect"] = json!(1),
+    }
+    args.json("-netdev", netdev);
+    args.json("-device", json!({"driver": "virtio-net-device", "netdev": "net0", "mac": PLACEHOLDER_MAC}));
+}
+
+fn disk(file: Option<&Path>) -> Value {
+    match file {
+        Some(file) => json!({
+            "driver": "qcow2", "node-name": "disk",
+            // What the guest deletes, or overwrites with zeroes, is given back to the host.
+            "discard": "unmap", "detect-zeroes": "unmap",
+            // The host's page cache is used, and a flush of the guest reaches the disk.
+            "cache": {"direct": false, "no-flush": false},
+            "file": {"driver": "file", "filename": text(file), "discard": "unmap",
+                     "cache": {"direct": false, "no-flush": false}},
+        }),
+        None => json!({"driver": "null-co", "node-name": "disk", "size": 64 << 20, "read-zeroes": true}),
+    }
+}
+
+/// Paths come from our own directories, which the configuration requires to be UTF-8 where it is written in
+/// TOML; a byte that is not is replaced, and QEMU then says which file it cannot open.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A value inside QEMU's `key=value,...` syntax.
+fn doubled(path: &Path) -> String {
+    text(path).replace(',', ",,")
+}
+
+#[derive(Default)]
+struct Args(Vec<OsString>);
+
+impl Args {
+    fn flag(&mut self, flag: &str) -> &mut Self {
+        self.0.push(flag.into());
+        self
+    }
+
+    fn option(&mut self, flag: &str, value: impl Into<OsString>) -> &mut Self {
+        self.0.push(flag.into());
+        self.0.push(value.into());
+        self
+    }
+
+    fn json(&mut self, flag: &str, value: Value) -> &mut Self {
+        self.option(flag, value.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Golden command lines, and what must hold between any two of them.
+
+use super::*;
+
+fn machine<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Machine<'a> {
+    Machine {
+        qemu: QemuVersion { major: 10, minor: 0 },
+        accelerator: Chosen::Tcg,
+        id: "0f8fad5b-d9cb-469f-a165-70867728950e".parse().unwrap(),
+        shape: Shape { vcpus: 2, memory_mb: 512 },
+        memory,
+        begin,
+        kernel: Path::new("/data/kernels/k/vmlinuz"),
+        initrd: Path::new("/data/initramfs/i.cpio.gz"),
+        kernel_args: "console=ttyS0 quiet",
+        disk: Some(Path::new("/data/workspaces/w/disk.qcow2")),
+        run_dir: dir,
+        console_log: Path::new("/data/workspaces/w/console.log"),
+        qmp_fd: 11,
+        agent_fd: 12,
+    }
+}
+
+fn lines(machine: &Machine<'_>) -> String {
+    let mut text = String::new();
+    for arg in argv(machine) {
+        let arg = arg.into_string().unwrap();
+        text += if arg.starts_with('-') { "\n" } else { " " };
+        text += &arg;
+    }
+    text.trim_start().to_owned() + "\n"
+}
+
+#[test]
+fn a_boot_has_this_command_line() {
+    let boot = machine(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
+    assert_eq!(lines(&boot), include_str!("golden/boot.txt"));
+}
+
+#[test]
+fn a_restore_has_this_command_line() {
+    let ram = Memory::Template("/data/templates/t/ram".into());
+    let restore = machine(ram, Begin::Restore, Path::new("/run/a/0f8fad5b"));
+    assert_eq!(lines(&restore), include_str!("golden/restore.txt"));
+}
+
+#[test]
+fn a_machine_under_kvm_on_the_oldest_qemu_has_this_command_line() {
+    let ram = Memory::Recorded("/data/templates/t/ram".into());
+    let mut old = machine(ram, Begin::Boot, Path::new("/run/a/0f8fad5b"));
+    old.accelerator = Chosen::Kvm;
+    old.qemu = QemuVersion { major: 8, minor: 2 };
+    old.disk = None;
+    assert_eq!(lines(&old), include_str!("golden/kvm-8.2-template.txt"));
+}
+
+#[test]
+fn saving_and_restoring_machines_differ_in_memory_backing_and_begin_only() {
+    let dir = Path::new("/run/a/0f8fad5b");
+    let save = lines(&machine(Memory::Recorded("/t/ram".into()), Begin::Boot, dir));
+    let restore = lines(&machine(Memory::Template("/t/ram".into()), Begin::Restore, dir));
+    let differing: Vec<&str> =
+        restore.lines().filter(|line| !save.lines().any(|other| other == *line)).collect();
+    assert_eq!(differing.len(), 3, "{differing:?}");
+    assert!(differing[0].starts_with("-object"));
+    assert_eq!(differing[1..], ["-S", "-incoming defer"]);
+}
+
+#[test]
+fn a_comma_or_quote_in_a_path_stays_inside_its_option() {
+    let dir = Path::new("/run/a,b=\"c\"");
+    let mut odd = machine(Memory::Private, Begin::Boot, dir);
+    odd.console_log = Path::new("/data/x,server=on/console.log");
+    let args: Vec<String> = argv(&odd).into_iter().map(|arg| arg.into_string().unwrap()).collect();
+    assert!(args.contains(&"file,id=console,path=/data/x,,server=on/console.log,append=on".to_owned()));
+    let netdev = &args[args.iter().position(|arg| arg == "-netdev").unwrap() + 1];
+    let parsed: Value = serde_json::from_str(netdev).unwrap();
+    assert_eq!(parsed["addr"]["path"], "/run/a,b=\"c\"/net.sock");
+}

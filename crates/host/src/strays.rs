@@ -1,0 +1,199 @@
+//! Processes of ours that nobody knows any more: what a daemon that was killed in the middle of its work left.
+//!
+//! A process is ours if this user runs it, its `-name` is one of ours and its `-pidfile` lies in our run
+//! directory. Anything else, including machines of another daemon with another run directory, is left alone.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_core::ids::WorkspaceId;
+use thiserror::Error;
+
+use crate::files::{self, FileError};
+use crate::process::{MachineRecord, Process, ProcessError, host_boot_id, start_time_of};
+use crate::qemu::argv::NAME_PREFIX;
+
+/// A killed process is gone as soon as the kernel has taken its memory back.
+const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Error)]
+pub enum StrayError {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("process {pid} did not end within {} s of being killed", KILL_DEADLINE.as_secs())]
+    Survived { pid: i32 },
+}
+
+/// A QEMU that carries our marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub record: MachineRecord,
+    pub id: WorkspaceId,
+    pub run_dir: PathBuf,
+}
+
+/// The machines below `run_root` that are not among the known ones, nor started by this very process.
+pub fn find_strays(run_root: &Path, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
+    let mut found = machines(run_root)?;
+    found.retain(|stray| !known.contains(&stray.record));
+    Ok(found)
+}
+
+fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
+    let proc = Path::new("/proc");
+    let us = rustix::process::getuid().as_raw();
+    let our_pid = std::process::id();
+    let boot_id = host_boot_id();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(proc).map_err(FileError::at("read", proc))?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        // Processes end while we look; what cannot be read any more is no stray.
+        let Ok(meta) = entry.metadata() else { continue };
+        let Ok(cmdline) = fs::read(entry.path().join("cmdline")) else { continue };
+        if meta.uid() != us || parent_of(&entry.path()) == Some(our_pid) {
+            continue;
+        }
+        let Some((id, run_dir)) = recognise(&cmdline, run_root) else { continue };
+        let Some(start_time) = start_time_of(pid) else { continue };
+        found.push(Stray {
+            record: MachineRecord { pid, start_time, boot_id: boot_id.clone() },
+            id,
+            run_dir,
+        });
+    }
+    Ok(found)
+}
+
+/// Whether a process still is the machine of that run directory, by its command line.
+pub(crate) fn is_machine_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> bool {
+    let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let Some(root) = run_dir.parent() else { return false };
+    recognise(&cmdline, root).is_some_and(|(found, dir)| found == id && dir == run_dir)
+}
+
+/// Reads our marks from a command line: the id and the run directory, if they are there and below `run_root`.
+fn recognise(cmdline: &[u8], run_root: &Path) -> Option<(WorkspaceId, PathBuf)> {
+    let args: Vec<&[u8]> = cmdline.split(|b| *b == 0).collect();
+    let value = |flag: &[u8]| args.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1]);
+    let name = std::str::from_utf8(value(b"-name")?).ok()?;
+    let id = name.strip_prefix(NAME_PREFIX)?.parse().ok()?;
+    let pid_file = Path::new(OsStr::from_bytes(value(b"-pidfile")?));
+    let run_dir = pid_file.parent()?;
+    (run_dir.parent() == Some(run_root)).then(|| (id, run_dir.to_owned()))
+}
+
+fn parent_of(proc_dir: &Path) -> Option<u32> {
+    let status = fs::read_to_string(proc_dir.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Ends a stray and removes its sockets. One that has ended meanwhile, or whose pid is another's, is not touched.
+pub async fn remove_stray(stray: &Stray) -> Result<(), StrayError> {
+    if let Some(process) = Process::find(&stray.record)? {
+        process.kill();
+        let gone = tokio::time::timeout(KILL_DEADLINE, process.wait()).await;
+        gone.map_err(|_elapsed| StrayError::Survived { pid: stray.record.pid })?;
+    }
+    files::remove_dir(&stray.run_dir)?;
+    Ok(())
+}
+
+/// Directories in `root` that are named like a workspace's (by `name_of`) and belong to none of the known ones.
+/// Files, and directories with other names, are not ours to remove.
+fn stray_dirs(root: &Path, known: &HashSet<String>, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| is_ours(name) && !known.contains(name)))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Data directories of workspaces that are not in the ledger.
+pub fn stray_data_dirs(workspaces: &Path, known: &HashSet<WorkspaceId>) -> Vec<PathBuf> {
+    let names = known.iter().map(WorkspaceId::to_string).collect();
+    stray_dirs(workspaces, &names, |name| name.parse::<WorkspaceId>().is_ok_and(|id| id.to_string() == name))
+}
+
+/// Socket directories of machines that are not in the ledger: a workspace's, or those of a template's build.
+pub fn stray_run_dirs(run_root: &Path, known: &HashSet<WorkspaceId>) -> Vec<PathBuf> {
+    let names = known.iter().map(WorkspaceId::short).collect();
+    let is_short = |name: &str| {
+        name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    stray_dirs(run_root, &names, |name| is_short(name.strip_prefix("t-").unwrap_or(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+    fn cmdline(args: &[&str]) -> Vec<u8> {
+        args.join("\0").into_bytes()
+    }
+
+    #[test]
+    fn our_machines_are_recognised_by_name_and_run_directory() {
+        let ours =
+            cmdline(&["qemu", "-name", &format!("agentiso-{ID}"), "-pidfile", "/run/a/0f8fad5b/qemu.pid"]);
+        let (id, dir) = recognise(&ours, Path::new("/run/a")).unwrap();
+        assert_eq!((id.to_string().as_str(), dir.as_path()), (ID, Path::new("/run/a/0f8fad5b")));
+        assert_eq!(recognise(&ours, Path::new("/run/b")), None, "another daemon's");
+        assert_eq!(recognise(&ours, Path::new("/run")), None, "a directory further up");
+    }
+
+    #[test]
+    fn what_only_looks_like_ours_is_left_alone() {
+        let name = format!("agentiso-{ID}");
+        let cases: [&[&str]; 5] = [
+            &["vim", "agentiso-x", "/run/a/0f8fad5b/qemu.pid"],
+            &["qemu", "-name", "agentiso-x", "-pidfile", "/run/a/0f8fad5b/qemu.pid"],
+            &["qemu", "-name", "other", "-pidfile", "/run/a/0f8fad5b/qemu.pid"],
+            &["qemu", "-name", &name],
+            &["qemu", "-name"],
+        ];
+        for args in cases {
+            assert_eq!(recognise(&cmdline(args), Path::new("/run/a")), None, "{args:?}");
+        }
+        assert_eq!(recognise(b"", Path::new("/run/a")), None);
+        assert_eq!(recognise(b"\xff\0-name\0\xff\0", Path::new("/run/a")), None);
+    }
+
+    #[test]
+    fn only_directories_named_like_workspaces_are_strays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (known, unknown) = (WorkspaceId::random(), WorkspaceId::random());
+        for name in [known.to_string(), unknown.to_string(), "precious".to_owned(), unknown.short()] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join(WorkspaceId::random().to_string()), "a file").unwrap();
+        let found = stray_data_dirs(dir.path(), &HashSet::from([known]));
+        assert_eq!(found, [dir.path().join(unknown.to_string())]);
+        assert_eq!(stray_run_dirs(dir.path(), &HashSet::new()), [dir.path().join(unknown.short())]);
+        assert_eq!(stray_run_dirs(dir.path(), &HashSet::from([unknown])), Vec::<PathBuf>::new());
+    }
+
+    #[tokio::test]
+    async fn a_stray_whose_pid_belongs_to_another_process_by_now_is_not_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bystander =
+            tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
+        let pid = bystander.id().unwrap() as i32;
+        let start_time = start_time_of(pid).unwrap() + 1;
+        let record = MachineRecord { pid, start_time, boot_id: host_boot_id() };
+        let run_dir = dir.path().join("gone");
+        remove_stray(&Stray { record, id: WorkspaceId::random(), run_dir }).await.unwrap();
+        assert!(bystander.try_wait().unwrap().is_none());
+    }
+}

@@ -1,0 +1,207 @@
+//! Making a template: bring a machine up to the point that should be remembered, stop it, save it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_core::config::InitMode;
+use agentiso_core::ids::WorkspaceId;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::copy::copy_sparse;
+use super::key::Inputs;
+use super::manifest::{self, Manifest};
+use super::store::{Building, Store, Template};
+use crate::agent::{AgentClient, ExecSpec, Stage};
+use crate::boot::BootError;
+use crate::boot::launch::{Host, Launched, Start};
+use crate::disk::{Backing, DISK_FILE, DiskError, Qcow2Storage, Storage};
+use crate::files::FileError;
+use crate::progress::Progress;
+use crate::qemu::argv::{Begin, Memory, Shape};
+use crate::qmp::QmpError;
+use crate::spec::BaseImage;
+
+/// Saving writes some 100 KB; the RAM is in its file already.
+const SAVE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// QEMU flushes the disk and unmaps the memory, whose dirty pages may have to be written first.
+const QUIT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The command that warms a guest up is the smallest there is.
+const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
+
+const FROZEN: u32 = 0o444;
+
+#[derive(Debug, Error)]
+pub enum TemplateError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("the machine for the template did not come up: {0}")]
+    Boot(#[from] BootError),
+    #[error("the machine for the template could not be saved: {0}")]
+    Save(#[source] QmpError),
+    #[error("QEMU did not exit within {} s after the template was saved", QUIT_DEADLINE.as_secs())]
+    Quit,
+    #[error("the saved device state cannot be read back")]
+    DeviceState,
+    #[error("the template was not made within {seconds} s")]
+    TimedOut { seconds: u64 },
+}
+
+/// What an image template is made from.
+#[derive(Clone, Debug)]
+pub(super) struct ImageSource {
+    pub(super) image: BaseImage,
+    pub(super) disk_gb: u32,
+    pub(super) init_mode: InitMode,
+}
+
+/// Builds in one store with one host's QEMU.
+pub(super) struct Builder<'a> {
+    pub(super) host: &'a Host,
+    pub(super) store: &'a Store,
+    pub(super) run_root: &'a Path,
+    pub(super) progress: &'a Progress,
+}
+
+impl Builder<'_> {
+    /// Boots a machine until its agent waits for a disk.
+    pub(super) async fn bare(&self, inputs: &Inputs) -> Result<Template, TemplateError> {
+        let began = Instant::now();
+        let building = self.store.begin(&inputs.key())?;
+        let start = self.start(inputs, &building, Begin::Boot, None);
+        self.progress.report("booting a machine for the bare template", Some(0.1));
+        let deadline = began + self.host.boot_timeout;
+        let launched = self.host.spawn(&start)?.answering().await?;
+        let agent = launched.greet(deadline).await?;
+        self.save(launched, agent, building, inputs, began).await
+    }
+
+    /// Takes a bare template a step further: with the image's disk as its root.
+    pub(super) async fn image(
+        &self,
+        inputs: &Inputs,
+        bare: &Template,
+        source: &ImageSource,
+    ) -> Result<Template, TemplateError> {
+        let began = Instant::now();
+        let deadline = began + self.host.boot_timeout;
+        let building = self.store.begin(&inputs.key())?;
+        let name = source.image.name.as_str();
+        self.progress.report(&format!("making a template of the image {name}"), Some(0.6));
+        let backing = Backing { name: name.to_owned(), layers: vec![source.image.disk.clone()] };
+        let bytes = u64::from(source.disk_gb) << 30;
+        let disk = Qcow2Storage.create_from_image(building.dir(), &backing, bytes).await?;
+        // The machine writes to its RAM file, so it gets a copy of the bare template's.
+        let (from, to) = (bare.ram(), building.dir().join(manifest::RAM));
+        let copied = tokio::task::spawn_blocking(move || {
+            copy_sparse(&from, &to).map_err(FileError::at("copy to", &to))
+        });
+        copied.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        let start = self.start(inputs, &building, Begin::Restore, Some(disk));
+        let launched = self.host.spawn(&start)?.answering().await?;
+        launched.restore(&bare.device_state()).await?;
+        let agent = launched.greet(deadline).await?;
+        let agent = launched.root(agent, source.init_mode, deadline).await?;
+        warm_up(&launched, &agent).await?;
+        self.save(launched, agent, building, inputs, began).await
+    }
+
+    fn start(&self, inputs: &Inputs, building: &Building, begin: Begin, disk: Option<PathBuf>) -> Start {
+        let id = WorkspaceId::random();
+        Start {
+            id,
+            shape: Shape { vcpus: inputs.vcpus, memory_mb: inputs.memory_mb },
+            memory: Memory::Recorded(building.dir().join(manifest::RAM)),
+            begin,
+            disk,
+            run_dir: self.run_root.join(format!("t-{}", id.short())),
+            console_log: building.dir().join("console.log"),
+            stderr_log: building.dir().join("stderr.log"),
+        }
+    }
+
+    async fn save(
+        &self,
+        launched: Launched,
+        agent: AgentClient,
+        building: Building,
+        inputs: &Inputs,
+        began: Instant,
+    ) -> Result<Template, TemplateError> {
+        self.progress.report("saving the template", Some(0.9));
+        // The agent must be found idle by whoever restores this, not in the middle of our conversation.
+        drop(agent);
+        let qmp = launched.qmp();
+        qmp.execute("stop", None).await.map_err(TemplateError::Save)?;
+        let device_state = building.dir().join(manifest::DEVICE_STATE);
+        qmp.save_devices(&device_state, SAVE_DEADLINE).await.map_err(TemplateError::Save)?;
+        qmp.execute("quit", None).await.map_err(TemplateError::Save)?;
+        let gone = tokio::time::timeout(QUIT_DEADLINE, launched.process().wait()).await;
+        gone.map_err(|_elapsed| TemplateError::Quit)?;
+        drop(launched);
+        let (store, inputs) = (self.store.clone(), inputs.clone());
+        let published = tokio::task::spawn_blocking(move || publish(&store, building, inputs, began));
+        published.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+}
+
+/// Lets the guest do once what every first command does: the pages it reads are then in every clone's memory,
+/// and shared.
+async fn warm_up(launched: &Launched, agent: &AgentClient) -> Result<(), BootError> {
+    launched
+        .unless_dead(async {
+            let command = agent.exec(ExecSpec::new("true", WARM_UP_DEADLINE)).await?;
+            command.outcome().await?;
+            agent.sync().await
+        })
+        .await
+}
+
+/// Freezes the files and gives the directory its name. Waits for the disk, so it has a thread of its own.
+fn publish(
+    store: &Store,
+    building: Building,
+    inputs: Inputs,
+    began: Instant,
+) -> Result<Template, TemplateError> {
+    let dir = building.dir();
+    for log in ["console.log", "stderr.log"] {
+        crate::files::remove_file(&dir.join(log))?;
+    }
+    let ram = dir.join(manifest::RAM);
+    let ram_bytes = ram.metadata().map_err(FileError::at("read", &ram))?.len();
+    let (device_state_bytes, device_state_sha256) =
+        manifest::device_state_digest(dir).ok_or(TemplateError::DeviceState)?;
+    for name in [manifest::RAM, manifest::DEVICE_STATE, DISK_FILE] {
+        let path = dir.join(name);
+        if path.exists() {
+            let mode = fs::Permissions::from_mode(FROZEN);
+            fs::set_permissions(&path, mode).map_err(FileError::at("freeze", &path))?;
+        }
+    }
+    let manifest = Manifest {
+        schema: manifest::SCHEMA,
+        agentiso_version: env!("CARGO_PKG_VERSION").to_owned(),
+        created_at: jiff::Timestamp::now(),
+        build_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        inputs,
+        ram_bytes,
+        device_state_bytes,
+        device_state_sha256,
+    };
+    Ok(store.publish(building, &manifest)?)
+}
+
+/// Whether the agent found in a template is where that kind of template should have it.
+pub(crate) fn stage_fits(image_template: bool, stage: Stage) -> bool {
+    match stage {
+        Stage::Bare => !image_template,
+        Stage::Rooted => image_template,
+    }
+}

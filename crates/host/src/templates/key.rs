@@ -1,0 +1,187 @@
+//! What must be the same for a template to be usable, and the name that follows from it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::accelerator::{Chosen, HostCpu};
+use crate::hex;
+use crate::qemu::argv::Shape;
+use crate::qemu::version::Qemu;
+
+/// Raised when the command line or the order of devices changes in a way that [`HostInputs`] does not show.
+const MACHINE_GENERATION: u32 = 1;
+
+/// The counter's rate varies by a few kHz between boots of one host; only a real difference matters.
+const TSC_STEP_KHZ: u64 = 10_000;
+
+/// Hexadecimal digits of a key: 128 bits of the hash.
+const KEY_DIGITS: usize = 32;
+
+/// What is the same for all templates of one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostInputs {
+    pub machine_generation: u32,
+    pub qemu_version: String,
+    pub qemu_size: u64,
+    pub qemu_modified_ns: u64,
+    pub accelerator: Chosen,
+    pub cpu_model: String,
+    pub cpu_flags_sha256: String,
+    pub tsc_step: u64,
+    pub kernel_sha256: String,
+    pub initrd_sha256: String,
+    pub kernel_append: String,
+}
+
+impl HostInputs {
+    pub(crate) fn new(
+        qemu: &Qemu,
+        accelerator: Chosen,
+        cpu: &HostCpu,
+        (kernel_sha256, initrd_sha256): (String, String),
+        kernel_append: &str,
+    ) -> Self {
+        Self {
+            machine_generation: MACHINE_GENERATION,
+            qemu_version: qemu.version_line.clone(),
+            qemu_size: qemu.size,
+            qemu_modified_ns: qemu.modified_ns,
+            accelerator,
+            cpu_model: cpu.model.clone(),
+            cpu_flags_sha256: cpu.flags_sha256.clone(),
+            tsc_step: cpu.tsc_khz.unwrap_or(0).div_ceil(TSC_STEP_KHZ),
+            kernel_sha256,
+            initrd_sha256,
+            kernel_append: kernel_append.to_owned(),
+        }
+    }
+}
+
+/// What a template is of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TemplateKind {
+    /// Taken before any disk was looked at: serves every disk.
+    Bare,
+    /// Taken with this image mounted on a disk of this size.
+    Image { image_id: String, image_name: String, disk_gb: u32, init_mode: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inputs {
+    pub host: HostInputs,
+    pub vcpus: u32,
+    pub memory_mb: u32,
+    pub kind: TemplateKind,
+}
+
+impl Inputs {
+    pub(crate) fn new(host: &HostInputs, shape: Shape, kind: TemplateKind) -> Self {
+        Self { host: host.clone(), vcpus: shape.vcpus, memory_mb: shape.memory_mb, kind }
+    }
+
+    pub fn key(&self) -> TemplateKey {
+        // Field order is fixed by the structs, so equal inputs give equal text.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let mut digits = hex(&Sha256::digest(&text));
+        digits.truncate(KEY_DIGITS);
+        TemplateKey(digits)
+    }
+}
+
+/// The name of a template.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TemplateKey(String);
+
+impl TemplateKey {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A directory's name, if it is that of a template.
+    pub(crate) fn from_dir_name(name: &str) -> Option<Self> {
+        let digits = name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        (name.len() == KEY_DIGITS && digits).then(|| Self(name.to_owned()))
+    }
+}
+
+impl fmt::Display for TemplateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn host_inputs() -> HostInputs {
+        HostInputs {
+            machine_generation: MACHINE_GENERATION,
+            qemu_version: "QEMU 10.0.2".to_owned(),
+            qemu_size: 1,
+            qemu_modified_ns: 2,
+            accelerator: Chosen::Tcg,
+            cpu_model: "cpu".to_owned(),
+            cpu_flags_sha256: "f".to_owned(),
+            tsc_step: 250,
+            kernel_sha256: "k".to_owned(),
+            initrd_sha256: "i".to_owned(),
+            kernel_append: String::new(),
+        }
+    }
+
+    fn inputs() -> Inputs {
+        let kind = TemplateKind::Image {
+            image_id: "id".to_owned(),
+            image_name: "debian".to_owned(),
+            disk_gb: 10,
+            init_mode: "fast".to_owned(),
+        };
+        Inputs::new(&host_inputs(), Shape { vcpus: 2, memory_mb: 512 }, kind)
+    }
+
+    #[test]
+    fn equal_inputs_have_equal_keys_and_a_key_is_a_directory_name() {
+        let key = inputs().key();
+        assert_eq!(key, inputs().key());
+        assert_eq!(TemplateKey::from_dir_name(key.as_str()), Some(key));
+        assert_eq!(TemplateKey::from_dir_name(".building-x"), None);
+        assert_eq!(TemplateKey::from_dir_name("../../etc"), None);
+    }
+
+    #[test]
+    fn every_input_changes_the_key() {
+        let changes: [fn(&mut Inputs); 14] = [
+            |i| i.host.machine_generation += 1,
+            |i| i.host.qemu_version.push('x'),
+            |i| i.host.qemu_size += 1,
+            |i| i.host.qemu_modified_ns += 1,
+            |i| i.host.accelerator = Chosen::Kvm,
+            |i| i.host.cpu_model.push('x'),
+            |i| i.host.cpu_flags_sha256.push('x'),
+            |i| i.host.tsc_step += 1,
+            |i| i.host.kernel_sha256.push('x'),
+            |i| i.host.initrd_sha256.push('x'),
+            |i| i.host.kernel_append.push('x'),
+            |i| i.vcpus += 1,
+            |i| i.memory_mb += 1,
+            |i| i.kind = TemplateKind::Bare,
+        ];
+        let mut keys: Vec<TemplateKey> = changes
+            .iter()
+            .map(|change| {
+                let mut changed = inputs();
+                change(&mut changed);
+                changed.key()
+            })
+            .collect();
+        keys.push(inputs().key());
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), changes.len() + 1);
+    }
+}
