@@ -24,14 +24,15 @@ const ECHO_LIMIT: Duration = Duration::from_secs(30);
 
 const INIT: &str = "#!/bin/busybox sh\necho READY\nexec /bin/busybox sleep 1000000\n";
 
-/// The echo: the port is opened once, and what is read from it is written to it.
+/// The echo: the port is opened once, and what is read from it is written to it. Its file appears a moment before it
+/// can be opened, so that is tried in a shell of its own, which may fail.
 const ECHO_INIT: &str = "#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
 $b insmod /virtio_mmio.ko
 n=0
-while [ ! -e /dev/vport0p1 ] && [ ! -e /dev/vport1p1 ] && [ $n -lt 3000 ]; do $b usleep 10000; n=$((n+1)); done
-for port in /dev/vport*p1; do exec 3<>$port; done
+until port=$(echo /dev/vport*p1) && [ -c \"$port\" ] && $b sh -c \"exec 3<>$port\" || [ $n -gt 3000 ]; do $b usleep 10000; n=$((n+1)); done
+exec 3<>$port
 echo READY
 exec $b cat <&3 >&3
 ";
