@@ -1,1 +1,26 @@
-//! Under construction.
+//! The edge to agents: MCP tools over the daemon.
+//!
+//! ```text
+//!  lines ── transport ── rmcp ── server ── args (all problems at once) ── tools/* ── agentiso_daemon::Session
+//!                                   └───── call (progress, cancellation, panics) ──── answer
+//! ```
+//!
+//! One file per tool under `tools`; the table of them is `registry`; which of them a session offers is its
+//! [`Profile`]. rmcp is known to this crate only.
+
+mod answer;
+mod args;
+mod call;
+pub mod docs;
+mod handler;
+mod instructions;
+mod profile;
+mod progress;
+mod registry;
+mod server;
+mod tools;
+mod transport;
+mod truncate;
+
+pub use handler::Mcp;
+pub use profile::{Profile, ProfileError};

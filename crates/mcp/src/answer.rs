@@ -1,0 +1,134 @@
+//! What a tool gives back, and how it becomes an MCP result.
+//!
+//! Every result has a text and a structured form, and either is enough by itself: clients differ in which one
+//! they show to their model. Failures have the same shape everywhere.
+
+use agentiso_daemon::OpError;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Map, Value, json};
+
+use crate::args::Invalid;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    text: String,
+    structured: Value,
+    /// Something besides the answer proper: a text of its own, and a member of the structured form.
+    note: Option<String>,
+}
+
+impl Answer {
+    /// The same JSON object in both forms.
+    pub(crate) fn json(object: Value) -> Self {
+        Self { text: object.to_string(), structured: object, note: None }
+    }
+
+    /// A bare JSON array as text; structured content must be an object, so there it is the member `key`.
+    pub(crate) fn array(key: &str, items: Vec<Value>) -> Self {
+        let items = Value::Array(items);
+        Self { text: items.to_string(), structured: json!({ key: items }), note: None }
+    }
+
+    /// A text of its own beside the structured form: a sentence, or a file's content.
+    pub(crate) fn text(text: String, structured: Value) -> Self {
+        Self { text, structured, note: None }
+    }
+
+    pub(crate) fn with_note(mut self, note: String) -> Self {
+        self.note = Some(note);
+        self
+    }
+
+    pub(crate) fn into_result(mut self) -> CallToolResult {
+        let mut content = vec![ContentBlock::text(self.text)];
+        if let Some(note) = self.note {
+            content.push(ContentBlock::text(note.clone()));
+            self.structured["note"] = note.into();
+        }
+        let mut result = CallToolResult::success(content);
+        result.structured_content = Some(self.structured);
+        result
+    }
+}
+
+/// Why a call did not do what it should.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) retryable: bool,
+    /// Further members of the structured form.
+    pub(crate) details: Vec<(&'static str, Value)>,
+    /// What the text says besides message and hint.
+    pub(crate) appendix: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: &'static str, message: String) -> Self {
+        Self { code, message, hint: None, retryable: false, details: Vec::new(), appendix: String::new() }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.to_owned());
+        self
+    }
+
+    pub(crate) fn invalid(tool: &str, invalid: Invalid) -> Self {
+        let listed: Vec<String> =
+            invalid.problems.iter().map(|p| format!("{} {}", p.argument, p.problem)).collect();
+        let mut message = match listed.as_slice() {
+            [one] => format!("{tool} was not run: {one}"),
+            many => format!("{tool} was not run, its arguments have {} problems:", many.len() + invalid.more),
+        };
+        if listed.len() > 1 {
+            for problem in &listed {
+                message.push_str("\n- ");
+                message.push_str(problem);
+            }
+        }
+        if invalid.more > 0 {
+            message.push_str(&format!("\n- and {} more", invalid.more));
+        }
+        let problems: Vec<Value> = invalid
+            .problems
+            .iter()
+            .map(|p| json!({ "argument": p.argument, "problem": p.problem }))
+            .collect();
+        let mut failure =
+            Self::new("invalid_arguments", message).with_hint("correct the arguments and call again");
+        failure.details.push(("problems", problems.into()));
+        failure
+    }
+
+    pub(crate) fn into_result(self) -> CallToolResult {
+        let mut text = self.message.clone();
+        if let Some(hint) = &self.hint {
+            text.push_str("\nHint: ");
+            text.push_str(hint);
+        }
+        text.push_str(&self.appendix);
+        let mut structured = Map::new();
+        structured.insert("code".to_owned(), self.code.into());
+        structured.insert("message".to_owned(), self.message.into());
+        structured.insert("hint".to_owned(), self.hint.into());
+        structured.insert("retryable".to_owned(), self.retryable.into());
+        structured.extend(self.details.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+        result.structured_content = Some(Value::Object(structured));
+        result
+    }
+}
+
+impl From<OpError> for Failure {
+    fn from(error: OpError) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+            hint: error.hint(),
+            retryable: error.retryable(),
+            details: Vec::new(),
+            appendix: String::new(),
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The kinds of parameters that tools have.
+
+use std::collections::BTreeMap;
+
+use agentiso_core::env::{self, EnvError};
+use agentiso_core::names::{ImageName, MAX_NAME_LEN, WorkspaceName, WorkspaceRef};
+use agentiso_core::paths::{GuestPath, MAX_PATH_LEN};
+use serde_json::{Map, Value, json};
+
+use super::param::{Param, Parameter};
+
+/// What names of workspaces and images are made of, as JSON Schema says it.
+const NAME_PATTERN: &str = "^[A-Za-z0-9._-]+$";
+
+/// How much of a wrong value is repeated in the complaint about it.
+const MAX_ECHO: usize = 60;
+
+/// Implements the part that all kinds share. `$self.schema_of()` gives the rest of the schema.
+macro_rules! parameter {
+    ($kind:ident $(<$generic:ident>)?) => {
+        impl $(<$generic: Copy + Sync + 'static>)? Parameter for $kind $(<$generic>)? {
+            fn name(&self) -> &'static str {
+                self.name
+            }
+
+            fn schema(&self) -> Map<String, Value> {
+                let Value::Object(mut schema) = self.schema_of() else { return Map::new() };
+                schema.insert("description".to_owned(), self.about.into());
+                schema
+            }
+        }
+    };
+}
+
+/// A number of a named unit within bounds.
+pub(crate) struct Integer {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) default: Option<u64>,
+}
+
+impl Integer {
+    /// No bound that could be told in advance: the configuration has one and its refusal names it.
+    pub(crate) const OPEN: u64 = u32::MAX as u64;
+
+    fn schema_of(&self) -> Value {
+        let mut schema = json!({ "type": "integer", "minimum": self.min });
+        if self.max != Self::OPEN {
+            schema["maximum"] = self.max.into();
+        }
+        if let Some(default) = self.default {
+            schema["default"] = default.into();
+        }
+        schema
+    }
+
+    fn refuse(&self, found: &str) -> Vec<String> {
+        if self.max == Self::OPEN {
+            vec![format!("must be an integer of at least {}, not {found}", self.min)]
+        } else {
+            vec![format!("must be an integer between {} and {}, not {found}", self.min, self.max)]
+        }
+    }
+}
+
+parameter!(Integer);
+
+impl Param for Integer {
+    type Output = u64;
+
+    fn parse(&self, value: Value) -> Result<u64, Vec<String>> {
+        let number = match &value {
+            Value::Number(number) => number,
+            Value::String(text) if text.parse::<f64>().is_ok() => {
+                return Err(self.refuse(&format!("the text {value} (leave the quotes out)")));
+            }
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                return Err(self.refuse(&describe(&value)));
+            }
+        };
+        let whole = number.as_u64().or_else(|| number.as_f64().and_then(whole_number));
+        whole.filter(|n| (self.min..=self.max).contains(n)).ok_or_else(|| self.refuse(&number.to_string()))
+    }
+}
+
+/// The integer that a float stands for, while it is small enough to be read from JSON without rounding.
+fn whole_number(float: f64) -> Option<u64> {
+    const EXACT: f64 = 1e14;
+    ((0.0..EXACT).contains(&float) && float.fract() == 0.0).then_some(float as u64)
+}
+
+pub(crate) struct Flag {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) default: Option<bool>,
+}
+
+impl Flag {
+    fn schema_of(&self) -> Value {
+        match self.default {
+            Some(default) => json!({ "type": "boolean", "default": default }),
+            None => json!({ "type": "boolean" }),
+        }
+    }
+}
+
+parameter!(Flag);
+
+impl Param for Flag {
+    type Output = bool;
+
+    fn parse(&self, value: Value) -> Result<bool, Vec<String>> {
+        value.as_bool().ok_or_else(|| vec![format!("must be true or false, not {}", describe(&value))])
+    }
+}
+
+/// Any text up to a length in bytes. `min` is 0 or 1: whether it may be empty.
+pub(crate) struct Text {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) min: usize,
+    pub(crate) max: usize,
+    /// Whether a NUL byte may occur: in a file's content it may, in a command it cannot.
+    pub(crate) nul: bool,
+}
+
+impl Text {
+    fn schema_of(&self) -> Value {
+        if self.min > 0 {
+            json!({ "type": "string", "minLength": self.min })
+        } else {
+            json!({ "type": "string" })
+        }
+    }
+}
+
+parameter!(Text);
+
+impl Param for Text {
+    type Output = String;
+
+    fn parse(&self, value: Value) -> Result<String, Vec<String>> {
+        let text = string(value)?;
+        if text.len() < self.min {
+            return Err(vec!["must not be empty".to_owned()]);
+        }
+        if text.len() > self.max {
+            return Err(vec![format!("has {} bytes; at most {} are allowed", text.len(), self.max)]);
+        }
+        if !self.nul && text.contains('\0') {
+            return Err(vec!["contains a NUL byte, which no program can be given".to_owned()]);
+        }
+        Ok(text)
+    }
+}
+
+/// One of a few words.
+pub(crate) struct Choice<T: 'static> {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) words: &'static [(&'static str, T)],
+    pub(crate) default: Option<&'static str>,
+    /// What any other word means; `None`: a mistake.
+    pub(crate) otherwise: Option<T>,
+}
+
+impl<T: Copy> Choice<T> {
+    fn schema_of(&self) -> Value {
+        let words: Vec<&str> = self.words.iter().map(|(word, _)| *word).collect();
+        let mut schema = json!({ "type": "string", "enum": words });
+        if let Some(default) = self.default {
+            schema["default"] = default.into();
+        }
+        schema
+    }
+}
+
+parameter!(Choice<T>);
+
+impl<T: Copy + Sync + 'static> Param for Choice<T> {
+    type Output = T;
+
+    fn parse(&self, value: Value) -> Result<T, Vec<String>> {
+        let text = string(value)?;
+        let known = self.words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
+        known.or(self.otherwise).ok_or_else(|| {
+            let words: Vec<&str> = self.words.iter().map(|(word, _)| *word).collect();
+            vec![format!("must be one of {}, not {:?}", words.join(", "), echo(&text))]
+        })
+    }
+}
+
+/// Which workspace is meant: a name or a UUID.
+pub(crate) struct Workspace {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Workspace {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(Workspace);
+
+impl Param for Workspace {
+    type Output = WorkspaceRef;
+
+    fn parse(&self, value: Value) -> Result<WorkspaceRef, Vec<String>> {
+        let text = string(value)?;
+        match WorkspaceRef::parse(&text) {
+            id @ WorkspaceRef::Id(_) => Ok(id),
+            WorkspaceRef::Name(name) => match WorkspaceName::parse(&name) {
+                Ok(name) => Ok(WorkspaceRef::Name(name.as_str().to_owned())),
+                Err(problem) => Err(vec![format!(
+                    "must be a workspace's name or UUID ({problem}); workspace_list shows them"
+                )]),
+            },
+        }
+    }
+}
+
+/// The name of a workspace that is to be made.
+pub(crate) struct NewName {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl NewName {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(NewName);
+
+impl Param for NewName {
+    type Output = WorkspaceName;
+
+    fn parse(&self, value: Value) -> Result<WorkspaceName, Vec<String>> {
+        WorkspaceName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+    }
+}
+
+/// The name of a base image.
+pub(crate) struct Image {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Image {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(Image);
+
+impl Param for Image {
+    type Output = ImageName;
+
+    fn parse(&self, value: Value) -> Result<ImageName, Vec<String>> {
+        ImageName::parse(&string(value)?)
+            .map_err(|problem| vec![format!("is no valid image name: {problem}")])
+    }
+}
+
+/// An absolute path in the guest.
+pub(crate) struct GuestFile {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl GuestFile {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "pattern": "^/", "maxLength": MAX_PATH_LEN })
+    }
+}
+
+parameter!(GuestFile);
+
+impl Param for GuestFile {
+    type Output = GuestPath;
+
+    fn parse(&self, value: Value) -> Result<GuestPath, Vec<String>> {
+        GuestPath::parse(&string(value)?).map_err(|problem| vec![format!("cannot be used: {problem}")])
+    }
+}
+
+/// Permission bits in octal.
+pub(crate) struct FileMode {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) default: &'static str,
+}
+
+impl FileMode {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "pattern": "^(0o?)?[0-7]{1,4}$", "default": self.default })
+    }
+}
+
+parameter!(FileMode);
+
+impl Param for FileMode {
+    type Output = u32;
+
+    fn parse(&self, value: Value) -> Result<u32, Vec<String>> {
+        let wrong = |found: &str| {
+            vec![format!(
+                "must be an octal mode in quotes such as \"0644\", \"755\" or \"0o600\", not {found}"
+            )]
+        };
+        let Value::String(text) = &value else { return Err(wrong(&describe(&value))) };
+        let digits = text.strip_prefix("0o").unwrap_or(text);
+        let octal = (1..=5).contains(&digits.len()) && digits.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        octal
+            .then(|| u32::from_str_radix(digits, 8).ok())
+            .flatten()
+            .filter(|mode| *mode <= 0o7777)
+            .ok_or_else(|| wrong(&describe(&value)))
+    }
+}
+
+/// Environment variables of one command. Values are never repeated in complaints: they may be secrets.
+pub(crate) struct Env {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Env {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+}
+
+parameter!(Env);
+
+impl Param for Env {
+    type Output = BTreeMap<String, String>;
+
+    fn parse(&self, value: Value) -> Result<BTreeMap<String, String>, Vec<String>> {
+        let Value::Object(object) = value else {
+            return Err(vec![format!(
+                "must be an object of texts such as {{\"CI\": \"1\"}}, not {}",
+                kind(&value)
+            )]);
+        };
+        if object.len() > env::MAX_VARIABLES {
+            return Err(vec![EnvError::TooMany(object.len()).to_string()]);
+        }
+        let mut vars = BTreeMap::new();
+        let mut problems = Vec::new();
+        for (name, value) in object {
+            let Value::String(text) = value else {
+                problems.push(format!(
+                    "has {} as value of {:?}; values must be texts",
+                    kind(&value),
+                    echo(&name)
+                ));
+                continue;
+            };
+            match env::check([(name.as_str(), text.as_str())].into_iter()) {
+                Ok(()) => {
+                    vars.insert(name, text);
+                }
+                Err(problem) => problems.push(format!("cannot be used: {problem}")),
+            }
+        }
+        if problems.is_empty() { Ok(vars) } else { Err(problems) }
+    }
+}
+
+fn string(value: Value) -> Result<String, Vec<String>> {
+    match value {
+        Value::String(text) => Ok(text),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(vec![format!("must be a text, not {}", describe(&other))])
+        }
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::Null | Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
+        Value::Bool(_) | Value::Number(_) => echo(&value.to_string()),
+        Value::String(text) => format!("the text {:?}", echo(text)),
+    }
+}
+
+pub(super) fn echo(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_ECHO).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,70 @@
+//! What a parameter is.
+
+use serde_json::{Map, Value};
+
+/// A parameter as clients see it.
+pub(crate) trait Parameter: Sync {
+    fn name(&self) -> &'static str;
+    /// Its JSON Schema, description included.
+    fn schema(&self) -> Map<String, Value>;
+}
+
+/// A parameter that can be read into a value of the domain.
+pub(crate) trait Param: Parameter {
+    type Output;
+    /// All that is wrong with the value, each as a sentence that ends a line starting with the parameter's name.
+    fn parse(&self, value: Value) -> Result<Self::Output, Vec<String>>;
+}
+
+/// A parameter's place in one tool.
+#[derive(Clone, Copy)]
+pub(crate) enum Slot {
+    Required(&'static dyn Parameter),
+    Optional(&'static dyn Parameter),
+    /// The workspace a tool works on: required, except in a profile where it may be left out.
+    Target(&'static dyn Parameter),
+}
+
+impl Slot {
+    pub(crate) fn parameter(&self) -> &'static dyn Parameter {
+        match self {
+            Self::Required(parameter) | Self::Optional(parameter) | Self::Target(parameter) => *parameter,
+        }
+    }
+
+    pub(crate) fn is_required(&self, target_may_be_left_out: bool) -> bool {
+        match self {
+            Self::Required(_) => true,
+            Self::Optional(_) => false,
+            Self::Target(_) => !target_may_be_left_out,
+        }
+    }
+}
+
+/// The JSON Schema of a tool's arguments.
+pub(crate) fn input_schema(slots: &[Slot], target_may_be_left_out: bool) -> Map<String, Value> {
+    let properties: Map<String, Value> = slots
+        .iter()
+        .map(|slot| {
+            let mut schema = slot.parameter().schema();
+            if matches!(slot, Slot::Target(_)) && target_may_be_left_out {
+                let about = "Workspace name or UUID; may be left out while you own exactly one.";
+                schema.insert("description".to_owned(), about.into());
+            }
+            (slot.parameter().name().to_owned(), schema.into())
+        })
+        .collect();
+    let required: Vec<Value> = slots
+        .iter()
+        .filter(|slot| slot.is_required(target_may_be_left_out))
+        .map(|slot| slot.parameter().name().into())
+        .collect();
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), "object".into());
+    schema.insert("properties".to_owned(), properties.into());
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), required.into());
+    }
+    schema.insert("additionalProperties".to_owned(), false.into());
+    schema
+}

@@ -1,0 +1,236 @@
+//! Takes the arguments of one call and collects everything that is wrong with them.
+
+use agentiso_core::names::WorkspaceRef;
+use agentiso_core::suggest::nearest;
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::kinds::{Workspace, echo};
+use super::param::{Param, Parameter, Slot};
+
+/// How many problems are reported; the rest is counted. A client that sends a thousand wrong arguments does not
+/// need a thousand sentences.
+const MAX_PROBLEMS: usize = 20;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) argument: String,
+    pub(crate) problem: String,
+}
+
+/// Arguments that a tool cannot be called with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) more: usize,
+}
+
+/// Which workspace is meant when none is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Implied {
+    /// This profile wants every workspace named.
+    Never,
+    Workspace(WorkspaceRef),
+    /// None, or more than one; the words say which.
+    Unclear(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Reader {
+    arguments: JsonObject,
+    problems: Vec<Problem>,
+}
+
+impl Reader {
+    pub(crate) fn new(slots: &[Slot], arguments: Option<JsonObject>) -> Self {
+        let arguments = arguments.unwrap_or_default();
+        let mut reader = Self { arguments, problems: Vec::new() };
+        let names: Vec<&str> = slots.iter().map(|slot| slot.parameter().name()).collect();
+        let unknown: Vec<String> =
+            reader.arguments.keys().filter(|key| !names.contains(&key.as_str())).cloned().collect();
+        for key in unknown {
+            let advice = match (nearest(&key, names.iter().copied()), names.is_empty()) {
+                (Some(near), _) => format!("is not an argument of this tool; did you mean {near}?"),
+                (None, false) => format!("is not an argument of this tool; it takes {}", names.join(", ")),
+                (None, true) => "is not an argument of this tool; it takes none".to_owned(),
+            };
+            reader.complain(&echo(&key), advice);
+        }
+        reader
+    }
+
+    /// A parameter that must be given.
+    pub(crate) fn required<P: Param>(&mut self, param: &P) -> Option<P::Output> {
+        match self.take(param.name()) {
+            Some(value) => self.parse(param, value),
+            None => {
+                self.complain(param.name(), "is missing".to_owned());
+                None
+            }
+        }
+    }
+
+    /// A parameter that may be left out: `None` only if it is there and wrong.
+    pub(crate) fn optional<P: Param>(&mut self, param: &P) -> Option<Option<P::Output>> {
+        match self.take(param.name()) {
+            Some(value) => self.parse(param, value).map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// The workspace a tool works on.
+    pub(crate) fn target(&mut self, param: &Workspace, implied: &Implied) -> Option<WorkspaceRef> {
+        match (self.take(param.name()), implied) {
+            (Some(value), _) => self.parse(param, value),
+            (None, Implied::Workspace(workspace)) => Some(workspace.clone()),
+            (None, Implied::Unclear(why)) => {
+                self.complain(param.name(), format!("is missing and {why}"));
+                None
+            }
+            (None, Implied::Never) => {
+                self.complain(param.name(), "is missing; workspace_list shows what there is".to_owned());
+                None
+            }
+        }
+    }
+
+    /// Reports a problem that only shows when several arguments are looked at together.
+    pub(crate) fn complain(&mut self, argument: &str, problem: String) {
+        self.problems.push(Problem { argument: argument.to_owned(), problem });
+    }
+
+    /// The input that was put together from the parameters, if nothing was wrong with any.
+    pub(crate) fn finish<T>(mut self, input: Option<T>) -> Result<T, Invalid> {
+        match input {
+            Some(input) if self.problems.is_empty() => Ok(input),
+            Some(_) | None => {
+                let more = self.problems.len().saturating_sub(MAX_PROBLEMS);
+                self.problems.truncate(MAX_PROBLEMS);
+                Err(Invalid { problems: self.problems, more })
+            }
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<Value> {
+        self.arguments.remove(name).filter(|value| !value.is_null())
+    }
+
+    fn parse<P: Param>(&mut self, param: &P, value: Value) -> Option<P::Output> {
+        match param.parse(value) {
+            Ok(output) => Some(output),
+            Err(problems) => {
+                for problem in problems {
+                    self.complain(param.name(), problem);
+                }
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Choice, Env, FileMode, Flag, Integer};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const SECONDS: Integer = Integer { name: "seconds", about: "", min: 1, max: 100, default: None };
+    const FORCE: Flag = Flag { name: "force", about: "", default: None };
+    const MODE: FileMode = FileMode { name: "mode", about: "", default: "0644" };
+    const ENV: Env = Env { name: "env", about: "" };
+    const WORD: Choice<u8> =
+        Choice { name: "word", about: "", words: &[("one", 1), ("two", 2)], default: None, otherwise: None };
+    const SLOTS: &[Slot] = &[
+        Slot::Required(&SECONDS),
+        Slot::Optional(&FORCE),
+        Slot::Optional(&MODE),
+        Slot::Optional(&ENV),
+        Slot::Optional(&WORD),
+    ];
+
+    type Read = (u64, Option<bool>, Option<u32>, Option<u8>);
+
+    fn read(arguments: Value) -> Result<Read, Invalid> {
+        let Value::Object(object) = arguments else { panic!("an object is needed") };
+        let mut args = Reader::new(SLOTS, Some(object));
+        let seconds = args.required(&SECONDS);
+        let force = args.optional(&FORCE);
+        let mode = args.optional(&MODE);
+        let env = args.optional(&ENV);
+        let word = args.optional(&WORD);
+        args.finish((|| {
+            env?;
+            Some((seconds?, force?, mode?, word?))
+        })())
+    }
+
+    fn problems(arguments: Value) -> Vec<String> {
+        read(arguments)
+            .unwrap_err()
+            .problems
+            .into_iter()
+            .map(|p| format!("{} {}", p.argument, p.problem))
+            .collect()
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once_with_the_valid_values() {
+        let found = problems(json!({"seconds": 0, "forse": true, "mode": 644, "word": "three",
+            "env": {"PATH": "x", "A": 1, "B": "fine"}}));
+        let expected = [
+            "forse is not an argument of this tool; did you mean force?",
+            "seconds must be an integer between 1 and 100, not 0",
+            "mode must be an octal mode in quotes such as \"0644\", \"755\" or \"0o600\", not 644",
+            "env cannot be used: environment name PATH may not be set: it changes which programs run (set it inside \
+             the command instead)",
+            "env has a number as value of \"A\"; values must be texts",
+            "word must be one of one, two, not \"three\"",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_integer_may_be_a_float_without_a_fraction_but_never_a_text() {
+        assert_eq!(read(json!({"seconds": 5.0})).unwrap().0, 5);
+        assert_eq!(read(json!({"seconds": 1e1})).unwrap().0, 10);
+        assert!(problems(json!({"seconds": "5"}))[0].contains("leave the quotes out"));
+        for wrong in
+            [json!(1.5), json!(-1), json!(1e300), json!(u64::MAX), json!(4_294_967_297u64), json!([1])]
+        {
+            assert!(problems(json!({ "seconds": wrong }))[0].contains("between 1 and 100"));
+        }
+    }
+
+    #[test]
+    fn null_counts_as_left_out() {
+        assert_eq!(read(json!({"seconds": 1, "force": null})).unwrap(), (1, None, None, None));
+        assert_eq!(problems(json!({"seconds": null})), ["seconds is missing"]);
+    }
+
+    #[test]
+    fn modes_are_octal_however_they_are_written() {
+        for (text, mode) in [("0644", 0o644), ("644", 0o644), ("0o644", 0o644), ("7777", 0o7777), ("0", 0)] {
+            assert_eq!(read(json!({"seconds": 1, "mode": text})).unwrap().2, Some(mode));
+        }
+        for wrong in ["", "0o", "888", "rwxr-xr-x", "0x1ff", "17777", "+644", " 644", "0o0o644", "-1"] {
+            assert!(problems(json!({"seconds": 1, "mode": wrong}))[0].contains("octal"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_wrong_arguments_give_a_short_answer() {
+        let many: serde_json::Map<String, Value> = (0..1000).map(|n| (format!("zz{n}"), json!(1))).collect();
+        let invalid = read(Value::Object(many)).unwrap_err();
+        assert_eq!((invalid.problems.len(), invalid.more), (20, 981));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_as_a_mode_is_read_or_refused(text in "\\PC{0,8}|[0-7o]{0,7}") {
+            if let Ok((_, _, Some(mode), _)) = read(json!({"seconds": 1, "mode": text})) {
+                prop_assert!(mode <= 0o7777);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The reference of the tools, written from the table that serves them. `docs/tools.md` holds what
+//! [`render`] gives; a test compares the two.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::args::{Slot, input_schema};
+use crate::profile::Profile;
+use crate::registry::{TOOLS, Tool};
+
+const INTRODUCTION: &str = "\
+<!-- Written by `agentiso_mcp::docs::render`. Change the tools in crates/mcp/src/tools, not this file. -->
+
+# Tools
+
+Every answer comes twice: as text and as `structuredContent`. Either is enough by itself. Where the text is a bare
+JSON array, the structured form is an object with one member that holds it.
+
+A call that fails answers with `isError: true`. Its text says what failed, what would be valid and what to do next; its
+structured form is `{code, message, hint, retryable}` with a stable `code`. Wrong arguments are reported all at once,
+before anything runs, with code `invalid_arguments` and a list `problems`. JSON-RPC errors are left to requests that
+are none and to unknown tools.
+
+How arguments are read: `null` counts as left out. An integer may be written as a float without a fraction (`120.0`). A
+number in quotes is refused. Names and UUIDs of workspaces are interchangeable.
+
+A request whose `_meta` carries a `progressToken` gets progress notifications; others get none. Cancelling a call, or
+closing the connection, ends what it does: a command in a guest is killed with everything it started.
+
+One request may have up to 64 MiB. Longer ones are refused and skipped; the session goes on.
+
+";
+
+/// The text of `docs/tools.md`.
+pub fn render() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    for tool in TOOLS {
+        section(&mut text, tool);
+    }
+    closing(&mut text);
+    text
+}
+
+fn section(text: &mut String, tool: &Tool) {
+    let hints = tool.hints;
+    let mut traits = Vec::new();
+    traits.push(if hints.read_only { "changes nothing" } else { "changes something" });
+    if hints.destructive {
+        traits.push("may destroy");
+    }
+    if hints.idempotent && !hints.read_only {
+        traits.push("may be repeated");
+    }
+    write(text, format_args!("## `{}`\n\n{}\n\n*{}*\n\n", tool.name, tool.description, traits.join(", ")));
+    if tool.slots.is_empty() {
+        text.push_str("No arguments.\n\n");
+    } else {
+        text.push_str("| argument | type | |\n|---|---|---|\n");
+        let schema = input_schema(tool.slots, false);
+        for slot in tool.slots {
+            let name = slot.parameter().name();
+            let property = &schema["properties"][name];
+            let needed = if slot.is_required(false) { "**required.** " } else { "" };
+            let about = property["description"].as_str().unwrap_or_default().replace('|', "\\|");
+            write(text, format_args!("| `{name}` | {} | {needed}{about} |\n", kind(property)));
+        }
+        text.push('\n');
+    }
+    if let Value::Object(members) = (tool.output)() {
+        let names: Vec<String> =
+            members
+                .iter()
+                .map(|(name, schema)| {
+                    if schema.get("optional").is_some() { format!("`{name}?`") } else { format!("`{name}`") }
+                })
+                .collect();
+        write(text, format_args!("Structured answer: {}.\n\n", names.join(", ")));
+    }
+}
+
+fn kind(property: &Value) -> String {
+    let mut words = property["type"].as_str().unwrap_or_default().to_owned();
+    if let Value::Array(choices) = &property["enum"] {
+        let choices: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
+        words = choices.join(" / ");
+    }
+    match (property["minimum"].as_u64(), property["maximum"].as_u64()) {
+        (Some(min), Some(max)) => write(&mut words, format_args!(", {min} to {max}")),
+        (Some(min), None) => write(&mut words, format_args!(", {min} or more")),
+        (None, _) => {}
+    }
+    match &property["default"] {
+        Value::Null => {}
+        Value::String(default) => write(&mut words, format_args!(", default {default}")),
+        default @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            write(&mut words, format_args!(", default {default}"))
+        }
+    }
+    words
+}
+
+fn closing(text: &mut String) {
+    let core = match Profile::parse("core", false) {
+        Ok(profile) => profile.tools().map(|tool| format!("`{}`", tool.name)).collect::<Vec<_>>().join(", "),
+        Err(_) => String::new(),
+    };
+    let targets =
+        TOOLS.iter().filter(|tool| tool.slots.iter().any(|slot| matches!(slot, Slot::Target(_)))).count();
+    write(
+        text,
+        format_args!(
+            "## Profiles\n\n`full` offers all tools. `core` offers {core}; in it the workspace may be left out (in the \
+             {targets} tools that work on one) while the session owns exactly one. `--read-only` offers only tools \
+             that change nothing. `workspace_exec` (now `exec`) and `workspace_ip` (now part of `workspace_info`) are \
+             names of earlier versions: they can be called but are not listed.\n"
+        ),
+    );
+}
+
+/// Writing to a `String` cannot fail.
+fn write(text: &mut String, words: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(words);
+}

@@ -1,0 +1,133 @@
+//! Which tools a session offers. Chosen when the session begins and fixed for its life, so that what a client
+//! learned from `tools/list` stays true.
+
+use agentiso_core::suggest::nearest;
+use thiserror::Error;
+
+use crate::registry::{self, Tool};
+
+/// The tools for small models; those that do not exist in this version are left out.
+const CORE: &[&str] = &[
+    "workspace_create",
+    "exec",
+    "file_write",
+    "file_read",
+    "file_list",
+    "snapshot_create",
+    "snapshot_restore",
+    "workspace_destroy",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    #[error("tools must be \"full\", \"core\" or a list of tool names, not empty")]
+    Empty,
+    #[error("no tool is called {wanted:?}{}; the tools are {known}", .nearest.map(|n| format!(" (did you mean {n}?)")).unwrap_or_default())]
+    UnknownTool { wanted: String, nearest: Option<&'static str>, known: String },
+}
+
+/// What `--tools` and `--read-only` chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    tools: Vec<&'static str>,
+    core: bool,
+    read_only: bool,
+}
+
+impl Profile {
+    /// Parses `full`, `core`, or names separated by commas, among which `core` and `full` stand for their tools.
+    pub fn parse(tools: &str, read_only: bool) -> Result<Self, ProfileError> {
+        let words: Vec<&str> = tools.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+        if words.is_empty() {
+            return Err(ProfileError::Empty);
+        }
+        let mut wanted: Vec<&str> = Vec::new();
+        for word in &words {
+            match *word {
+                "full" => wanted.extend(registry::names()),
+                "core" => wanted.extend(CORE),
+                name => match registry::find(name) {
+                    Some((tool, _)) => wanted.push(tool.name),
+                    None => {
+                        return Err(ProfileError::UnknownTool {
+                            wanted: name.chars().take(80).collect(),
+                            nearest: nearest(name, registry::names()),
+                            known: registry::names().collect::<Vec<_>>().join(", "),
+                        });
+                    }
+                },
+            }
+        }
+        // In the registry's order, whatever the order of the words: the list is the same for the same choice.
+        let tools = registry::TOOLS
+            .iter()
+            .filter(|tool| wanted.contains(&tool.name) && (!read_only || tool.hints.read_only))
+            .map(|tool| tool.name)
+            .collect();
+        Ok(Self { tools, core: words.contains(&"core"), read_only })
+    }
+
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> + '_ {
+        registry::TOOLS.iter().copied().filter(|tool| self.tools.contains(&tool.name))
+    }
+
+    /// The tool that a call by this name runs, also by a name of earlier versions.
+    pub(crate) fn find(&self, name: &str) -> Option<&'static Tool> {
+        let (tool, listed_as) = registry::find(name)?;
+        self.tools.contains(&listed_as).then_some(tool)
+    }
+
+    /// Whether the workspace may be left out while the session owns exactly one.
+    pub(crate) fn target_may_be_left_out(&self) -> bool {
+        self.core
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(tools: &str, read_only: bool) -> Vec<&'static str> {
+        Profile::parse(tools, read_only).unwrap().tools().map(|tool| tool.name).collect()
+    }
+
+    #[test]
+    fn core_is_the_short_list_and_a_name_adds_to_it() {
+        let core = ["workspace_create", "workspace_destroy", "exec", "file_read", "file_write", "file_list"];
+        assert_eq!(names("core", false), core);
+        assert!(names("core, workspace_info", false).contains(&"workspace_info"));
+        assert!(Profile::parse("core,exec", false).unwrap().target_may_be_left_out());
+        assert!(!Profile::parse("full", false).unwrap().target_may_be_left_out());
+    }
+
+    #[test]
+    fn read_only_offers_nothing_that_changes_anything() {
+        assert_eq!(
+            names("full", true),
+            ["workspace_list", "workspace_info", "workspace_logs", "file_read", "file_list"]
+        );
+    }
+
+    #[test]
+    fn earlier_names_follow_the_tool_they_became() {
+        let reading = Profile::parse("full", true).unwrap();
+        assert!(reading.find("workspace_exec").is_none());
+        assert_eq!(reading.find("workspace_ip").map(|tool| tool.name), Some("workspace_ip"));
+        assert_eq!(
+            Profile::parse("core", false).unwrap().find("workspace_exec").map(|t| t.name),
+            Some("exec")
+        );
+        assert!(Profile::parse("exec", false).unwrap().find("workspace_ip").is_none());
+    }
+
+    #[test]
+    fn a_wrong_name_is_refused_with_the_nearest() {
+        let error = Profile::parse("core,exce", false).unwrap_err();
+        assert!(error.to_string().contains("did you mean exec?"), "{error}");
+        assert_eq!(Profile::parse(" , ", false), Err(ProfileError::Empty));
+    }
+}

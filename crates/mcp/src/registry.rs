@@ -1,0 +1,127 @@
+//! The table of tools: what each is called, says, takes and does.
+
+use std::sync::Arc;
+
+use agentiso_daemon::Session;
+use futures::future::BoxFuture;
+use rmcp::model::{Tool as ListedTool, ToolAnnotations};
+use serde_json::{Map, Value};
+
+use crate::answer::{Answer, Failure};
+use crate::args::{Implied, Invalid, Reader, Slot, input_schema};
+use crate::progress::Reporter;
+use crate::tools;
+
+/// All tools of this version, in the order in which they are listed.
+pub(crate) const TOOLS: &[&Tool] = &[
+    &tools::workspace_create::TOOL,
+    &tools::workspace_destroy::TOOL,
+    &tools::workspace_start::TOOL,
+    &tools::workspace_stop::TOOL,
+    &tools::workspace_list::TOOL,
+    &tools::workspace_info::TOOL,
+    &tools::workspace_logs::TOOL,
+    &tools::workspace_adopt::TOOL,
+    &tools::exec::TOOL,
+    &tools::file_read::TOOL,
+    &tools::file_write::TOOL,
+    &tools::file_edit::TOOL,
+    &tools::file_list::TOOL,
+];
+
+/// Names of earlier versions: callable, never listed. With the tool that runs and the one whose place in a
+/// profile it shares.
+const EARLIER: &[(&str, &Tool, &str)] = &[
+    ("workspace_exec", &tools::exec::TOOL, "exec"),
+    ("workspace_ip", &tools::workspace_ip::TOOL, "workspace_info"),
+];
+
+/// What a call runs with, besides its arguments.
+pub(crate) struct Call {
+    pub(crate) session: Session,
+    pub(crate) progress: Reporter,
+    /// The workspace that is meant when none is named, in profiles that allow it.
+    pub(crate) implied: Implied,
+}
+
+pub(crate) type Running = BoxFuture<'static, Result<Answer, Failure>>;
+
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) slots: &'static [Slot],
+    /// The JSON Schema of the structured form of success.
+    pub(crate) output: fn() -> Value,
+    pub(crate) hints: Hints,
+    /// Reads all arguments; what it returns does the work and is not begun if any was wrong.
+    pub(crate) prepare: fn(Reader, Call) -> Result<Running, Invalid>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hints {
+    pub(crate) read_only: bool,
+    pub(crate) destructive: bool,
+    pub(crate) idempotent: bool,
+}
+
+impl Hints {
+    pub(crate) const READS: Self = Self { read_only: true, destructive: false, idempotent: true };
+}
+
+impl Tool {
+    pub(crate) fn listed(&self, target_may_be_left_out: bool) -> ListedTool {
+        // No tool reaches beyond the machine it works on: guests have no network unless they are given one.
+        let annotations = ToolAnnotations::new()
+            .read_only(self.hints.read_only)
+            .destructive(self.hints.destructive)
+            .idempotent(self.hints.idempotent)
+            .open_world(false);
+        let input = Arc::new(input_schema(self.slots, target_may_be_left_out));
+        ListedTool::new(self.name, self.description, input)
+            .with_title(self.title)
+            .with_raw_output_schema(Arc::new(output_schema((self.output)())))
+            .with_annotations(annotations)
+    }
+}
+
+/// Success or failure: some clients check the structured content of failures against the schema as well.
+fn output_schema(properties: Value) -> Map<String, Value> {
+    let names: Vec<Value> = match &properties {
+        Value::Object(properties) => properties
+            .iter()
+            .filter(|(_, schema)| schema.get("optional").is_none())
+            .map(|(n, _)| n.as_str().into())
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Vec::new(),
+    };
+    let mut properties = properties;
+    if let Value::Object(properties) = &mut properties {
+        for schema in properties.values_mut().filter_map(Value::as_object_mut) {
+            schema.remove("optional");
+        }
+    }
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), "object".into());
+    schema.insert("properties".to_owned(), properties);
+    schema.insert(
+        "anyOf".to_owned(),
+        serde_json::json!([{ "required": names }, { "required": ["code", "message"] }]),
+    );
+    schema
+}
+
+pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
+    TOOLS.iter().map(|tool| tool.name)
+}
+
+/// The tool of this name, and the name under which profiles know it.
+pub(crate) fn find(name: &str) -> Option<(&'static Tool, &'static str)> {
+    let listed = TOOLS.iter().find(|tool| tool.name == name).map(|tool| (*tool, tool.name));
+    listed.or_else(|| {
+        EARLIER
+            .iter()
+            .find(|(earlier, _, _)| *earlier == name)
+            .map(|(_, tool, listed_as)| (*tool, *listed_as))
+    })
+}

@@ -1,0 +1,113 @@
+//! `file_list`: what a directory holds.
+
+use agentiso_daemon::{DirEntry, EntryKind};
+use serde_json::{Value, json};
+
+use super::shared::{PATH, WORKSPACE, file_failure};
+use super::view::schema;
+use crate::answer::Answer;
+use crate::args::{Invalid, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "file_list",
+    title: "List a directory",
+    description: "List one directory, hidden entries included, sorted by name; not recursive. For trees use exec with \
+                  find.",
+    slots: &[Slot::Target(&WORKSPACE), Slot::Required(&PATH)],
+    output,
+    hints: Hints::READS,
+    prepare,
+};
+
+fn output() -> Value {
+    json!({ "entries": schema::list(), "note": schema::optional_text() })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let workspace = args.target(&WORKSPACE, &call.implied);
+    let path = args.required(&PATH);
+    let (workspace, path) = args.finish((|| Some((workspace?, path?)))())?;
+    Ok(Box::pin(async move {
+        let guest = call.session.guest(&workspace).await?;
+        let listing = guest.list_dir(&path).await.map_err(file_failure)?;
+        let mut entries = listing.entries;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let shown = entries.len();
+        let answer = Answer::array("entries", entries.iter().map(view).collect());
+        Ok(if listing.truncated {
+            answer.with_note(format!(
+                "{path} has more than these {shown} entries; use exec with find to see all."
+            ))
+        } else {
+            answer
+        })
+    }))
+}
+
+fn view(entry: &DirEntry) -> Value {
+    let kind = match entry.kind {
+        EntryKind::File => "file",
+        EntryKind::Dir => "dir",
+        EntryKind::Symlink => "symlink",
+        EntryKind::Other => "other",
+    };
+    json!({
+        "name": entry.name,
+        "kind": kind,
+        "size": entry.size,
+        "permissions": permissions(entry.mode),
+        "modified": entry.modified,
+    })
+}
+
+/// `rwxr-xr-x`, with s and t where `ls` has them.
+fn permissions(mode: u32) -> String {
+    let mut text = String::with_capacity(9);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_read_as_ls_shows_them() {
+        for (mode, text) in [
+            (0o755, "rwxr-xr-x"),
+            (0o644, "rw-r--r--"),
+            (0o000, "---------"),
+            (0o4755, "rwsr-xr-x"),
+            (0o2644, "rw-r-Sr--"),
+            (0o1777, "rwxrwxrwt"),
+            (0o100_600, "rw-------"),
+        ] {
+            assert_eq!(permissions(mode), text);
+        }
+    }
+
+    #[test]
+    fn an_entry_has_the_members_of_the_contract() {
+        let entry = DirEntry {
+            name: ".x".to_owned(),
+            kind: EntryKind::Symlink,
+            size: 3,
+            mode: 0o777,
+            modified: 1_700_000_000,
+        };
+        let expected = json!({"name": ".x", "kind": "symlink", "size": 3, "permissions": "rwxrwxrwx",
+            "modified": 1_700_000_000});
+        assert_eq!(view(&entry), expected);
+    }
+}

@@ -1,0 +1,19 @@
+//! One file per tool.
+
+pub(crate) mod exec;
+pub(crate) mod file_edit;
+pub(crate) mod file_list;
+pub(crate) mod file_read;
+pub(crate) mod file_write;
+pub(crate) mod workspace_adopt;
+pub(crate) mod workspace_create;
+pub(crate) mod workspace_destroy;
+pub(crate) mod workspace_info;
+pub(crate) mod workspace_ip;
+pub(crate) mod workspace_list;
+pub(crate) mod workspace_logs;
+pub(crate) mod workspace_start;
+pub(crate) mod workspace_stop;
+
+mod shared;
+mod view;

@@ -1,0 +1,32 @@
+//! Parameters and advice that several tools share.
+
+use agentiso_daemon::OpError;
+
+use crate::answer::Failure;
+use crate::args::{GuestFile, Workspace};
+
+/// The largest file that is read or written in one call, from the tool contract.
+pub(super) const MAX_FILE: u64 = 32 * 1024 * 1024;
+
+pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about: "Workspace name or UUID." };
+
+pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path in the workspace." };
+
+/// A failure of a file tool, with advice for what the guest refuses.
+pub(super) fn file_failure(error: OpError) -> Failure {
+    let failure = Failure::from(error);
+    if failure.hint.is_some() {
+        return failure;
+    }
+    match failure.code {
+        "not_found" => failure.with_hint("file_list shows what a directory holds"),
+        "is_directory" => failure.with_hint("file_list lists a directory"),
+        "not_directory" => failure.with_hint("file_read reads a file"),
+        "no_match" => failure.with_hint(
+            "file_read shows the text; old_string must match it exactly, white space and line ends included",
+        ),
+        "no_space" => failure.with_hint("delete files in the workspace, or create one with a larger disk_gb"),
+        "too_large" => failure.with_hint("use exec with sed, head or split for very large files"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,52 @@
+//! How workspaces look in answers.
+
+use agentiso_core::lifecycle::PublicState;
+use agentiso_core::resources::Resources;
+use agentiso_daemon::WorkspaceInfo;
+use serde_json::{Value, json};
+
+pub(super) fn state(state: PublicState) -> &'static str {
+    match state {
+        PublicState::Running => "running",
+        PublicState::Stopped => "stopped",
+        PublicState::Suspended => "suspended",
+    }
+}
+
+pub(super) fn resources(resources: &Resources) -> Value {
+    json!({ "vcpus": resources.vcpus, "memory_mb": resources.memory_mb, "disk_gb": resources.disk_gb })
+}
+
+/// Who it is and how it is: what every answer about a workspace begins with.
+pub(super) fn brief(info: &WorkspaceInfo) -> Value {
+    json!({ "workspace_id": info.id, "name": info.name, "state": state(info.state) })
+}
+
+/// The JSON Schemas of the members above.
+pub(super) mod schema {
+    use serde_json::{Value, json};
+
+    pub(crate) fn text() -> Value {
+        json!({ "type": "string" })
+    }
+
+    pub(crate) fn optional_text() -> Value {
+        json!({ "type": "string", "optional": true })
+    }
+
+    pub(crate) fn integer() -> Value {
+        json!({ "type": "integer" })
+    }
+
+    pub(crate) fn flag() -> Value {
+        json!({ "type": "boolean" })
+    }
+
+    pub(crate) fn object() -> Value {
+        json!({ "type": "object" })
+    }
+
+    pub(crate) fn list() -> Value {
+        json!({ "type": "array", "items": { "type": "object" } })
+    }
+}

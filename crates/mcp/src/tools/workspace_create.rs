@@ -1,0 +1,104 @@
+//! `workspace_create`: a machine of one's own.
+
+use agentiso_core::resources::MIN_MEMORY_MB;
+use agentiso_daemon::CreateRequest;
+use serde_json::{Value, json};
+
+use super::view::{self, schema};
+use crate::answer::Answer;
+use crate::args::{Flag, Image, Integer, Invalid, NewName, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+const NAME: NewName = NewName {
+    name: "name",
+    about: "Unique name, 1-128 letters, digits, '.', '_' or '-'. Made up if left out.",
+};
+const BASE_IMAGE: Image = Image { name: "base_image", about: "Image to start from. Default: the server's." };
+const VCPUS: Integer = Integer {
+    name: "vcpus",
+    about: "Processors. Default: the server's.",
+    min: 1,
+    max: Integer::OPEN,
+    default: None,
+};
+const MEMORY_MB: Integer = Integer {
+    name: "memory_mb",
+    about: "Memory in MB. Default: the server's.",
+    min: MIN_MEMORY_MB as u64,
+    max: Integer::OPEN,
+    default: None,
+};
+const DISK_GB: Integer = Integer {
+    name: "disk_gb",
+    about: "Disk in GB. Default: the server's.",
+    min: 1,
+    max: Integer::OPEN,
+    default: None,
+};
+const ALLOW_INTERNET: Flag = Flag {
+    name: "allow_internet",
+    about: "Let it reach the internet. Default: the server's, normally off.",
+    default: None,
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "workspace_create",
+    title: "Create a workspace",
+    description: "Create and boot an isolated Linux virtual machine; returns when it is ready for exec. Create one \
+                  per task and keep using it, not one per command.",
+    slots: &[
+        Slot::Optional(&NAME),
+        Slot::Optional(&BASE_IMAGE),
+        Slot::Optional(&VCPUS),
+        Slot::Optional(&MEMORY_MB),
+        Slot::Optional(&DISK_GB),
+        Slot::Optional(&ALLOW_INTERNET),
+    ],
+    output,
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
+    prepare,
+};
+
+fn output() -> Value {
+    json!({
+        "workspace_id": schema::text(), "name": schema::text(), "state": schema::text(), "ip": schema::text(),
+        "boot_time_ms": schema::integer(), "from_pool": schema::flag(), "resources": schema::object(),
+    })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let name = args.optional(&NAME);
+    let base_image = args.optional(&BASE_IMAGE);
+    let vcpus = args.optional(&VCPUS);
+    let memory_mb = args.optional(&MEMORY_MB);
+    let disk_gb = args.optional(&DISK_GB);
+    let allow_internet = args.optional(&ALLOW_INTERNET);
+    let request = args.finish((|| {
+        Some(CreateRequest {
+            name: name?,
+            base_image: base_image?,
+            vcpus: vcpus?.map(narrow),
+            memory_mb: memory_mb?.map(narrow),
+            disk_gb: disk_gb?.map(narrow),
+            allow_internet: allow_internet?,
+        })
+    })())?;
+    Ok(Box::pin(async move {
+        let created = call.session.create(request, &call.progress.as_progress()).await?;
+        let info = &created.info;
+        Ok(Answer::json(json!({
+            "workspace_id": info.id,
+            "name": info.name,
+            "state": view::state(info.state),
+            "ip": info.ip,
+            "boot_time_ms": created.boot_time_ms,
+            "from_pool": created.from_pool,
+            "resources": view::resources(&info.resources),
+        })))
+    }))
+}
+
+/// The parameters are bounded by [`Integer::OPEN`], so nothing is lost.
+fn narrow(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

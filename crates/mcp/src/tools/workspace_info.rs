@@ -1,0 +1,88 @@
+//! `workspace_info`: everything about one workspace.
+
+use agentiso_daemon::WorkspaceInfo;
+use serde_json::{Value, json};
+
+use super::shared::WORKSPACE;
+use super::view::{self, schema};
+use crate::answer::Answer;
+use crate::args::{Invalid, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "workspace_info",
+    title: "Inspect a workspace",
+    description: "Everything about one workspace: state, address, size, network policy, snapshots, disk use, and why \
+                  it stopped if it did so by itself.",
+    slots: &[Slot::Target(&WORKSPACE)],
+    output,
+    hints: Hints::READS,
+    prepare,
+};
+
+fn output() -> Value {
+    let optional = json!({ "type": "integer", "optional": true });
+    json!({
+        "workspace_id": schema::text(), "name": schema::text(), "state": schema::text(),
+        "base_image": schema::text(), "ip": schema::text(), "owned": schema::flag(), "resources": schema::object(),
+        "network": schema::object(), "snapshots": schema::list(), "created_at": schema::text(),
+        "disk_used_bytes": optional, "disk_volsize_bytes": optional, "stop_reason": schema::optional_text(),
+    })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let workspace = args.target(&WORKSPACE, &call.implied);
+    let workspace = args.finish(workspace)?;
+    Ok(Box::pin(async move { Ok(Answer::json(view_of(&call.session.info(&workspace).await?))) }))
+}
+
+fn view_of(info: &WorkspaceInfo) -> Value {
+    let forwards: Vec<Value> = info
+        .network
+        .port_forwards
+        .iter()
+        .map(|forward| json!({ "host_port": forward.host_port, "guest_port": forward.guest_port }))
+        .collect();
+    let snapshots: Vec<Value> = info
+        .snapshots
+        .iter()
+        .map(|snapshot| {
+            json!({
+                "id": snapshot.id,
+                "name": snapshot.name,
+                "has_memory": snapshot.has_memory,
+                "parent": snapshot.parent,
+                "created_at": snapshot.created_at.to_string(),
+            })
+        })
+        .collect();
+    let mut view = json!({
+        "workspace_id": info.id,
+        "name": info.name,
+        "state": view::state(info.state),
+        "base_image": info.base_image,
+        "ip": info.ip,
+        "owned": info.owned,
+        "resources": view::resources(&info.resources),
+        "network": {
+            "allow_internet": info.network.allow_internet,
+            "allow_inter_vm": info.network.allow_inter_vm,
+            "allowed_ports": info.network.allowed_ports,
+            "port_forwards": forwards,
+        },
+        "snapshots": snapshots,
+        "created_at": info.created_at.to_string(),
+    });
+    // What is not known is left out, as the contract has it.
+    let optional = [
+        ("disk_used_bytes", info.disk_used_bytes.map(Value::from)),
+        ("disk_volsize_bytes", info.disk_volsize_bytes.map(Value::from)),
+        ("stop_reason", info.stop_reason.clone().map(Value::from)),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            view[key] = value;
+        }
+    }
+    view
+}

@@ -1,0 +1,55 @@
+//! `workspace_list`: all workspaces of the server, own and other.
+
+use agentiso_core::lifecycle::PublicState;
+use serde_json::{Value, json};
+
+use super::view::{self, schema};
+use crate::answer::Answer;
+use crate::args::{Choice, Invalid, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+const STATE_FILTER: Choice<PublicState> = Choice {
+    name: "state_filter",
+    about: "Only those in this state.",
+    words: &[
+        ("running", PublicState::Running),
+        ("stopped", PublicState::Stopped),
+        ("suspended", PublicState::Suspended),
+    ],
+    default: None,
+    otherwise: None,
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "workspace_list",
+    title: "List workspaces",
+    description: "List all workspaces with state, address and size. Those with owned:false belong to another session; \
+                  workspace_adopt takes over what was left behind.",
+    slots: &[Slot::Optional(&STATE_FILTER)],
+    output,
+    hints: Hints::READS,
+    prepare,
+};
+
+fn output() -> Value {
+    json!({ "workspaces": schema::list() })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let filter = args.optional(&STATE_FILTER);
+    let filter = args.finish(filter)?;
+    Ok(Box::pin(async move {
+        let workspaces = call.session.list(filter);
+        let items = workspaces.iter().map(|info| {
+            json!({
+                "workspace_id": info.id,
+                "name": info.name,
+                "state": view::state(info.state),
+                "ip": info.ip,
+                "owned": info.owned,
+                "resources": view::resources(&info.resources),
+            })
+        });
+        Ok(Answer::array("workspaces", items.collect()))
+    }))
+}

@@ -1,0 +1,72 @@
+//! `workspace_logs`: what the machine and its virtualiser printed.
+
+use agentiso_daemon::LogKind;
+use serde_json::{Map, Value, json};
+
+use super::shared::WORKSPACE;
+use super::view::schema;
+use crate::answer::Answer;
+use crate::args::{Choice, Integer, Invalid, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+/// The most bytes shown of one log: a line can be of any length.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// An unknown word means all, as it did for earlier clients.
+const LOG_TYPE: Choice<LogKind> = Choice {
+    name: "log_type",
+    about: "console: the kernel's. stderr: the virtualiser's.",
+    words: &[("console", LogKind::Console), ("stderr", LogKind::Stderr), ("all", LogKind::All)],
+    default: Some("all"),
+    otherwise: Some(LogKind::All),
+};
+const MAX_LINES: Integer = Integer {
+    name: "max_lines",
+    about: "Last lines shown of each log.",
+    min: 1,
+    max: 10_000,
+    default: Some(100),
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "workspace_logs",
+    title: "Read boot and machine logs",
+    description: "Last lines of a workspace's console and of its virtualiser's messages. Use it when a workspace does \
+                  not boot or died; logs of programs inside are files, read them with exec or file_read.",
+    slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&LOG_TYPE), Slot::Optional(&MAX_LINES)],
+    output,
+    hints: Hints::READS,
+    prepare,
+};
+
+fn output() -> Value {
+    json!({ "console": schema::optional_text(), "stderr": schema::optional_text() })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let workspace = args.target(&WORKSPACE, &call.implied);
+    let kind = args.optional(&LOG_TYPE);
+    let lines = args.optional(&MAX_LINES);
+    let (workspace, kind, lines) =
+        args.finish((|| Some((workspace?, kind?.unwrap_or(LogKind::All), lines?.unwrap_or(100))))())?;
+    Ok(Box::pin(async move {
+        let lines = usize::try_from(lines).unwrap_or(usize::MAX);
+        let logs = call.session.logs(&workspace, kind, lines).await?;
+        let mut answer = Map::new();
+        for (key, log) in [("console", logs.console), ("stderr", logs.stderr)] {
+            if let Some(log) = log {
+                answer.insert(key.to_owned(), end_of(log).into());
+            }
+        }
+        Ok(Answer::json(answer.into()))
+    }))
+}
+
+fn end_of(log: String) -> String {
+    if log.len() <= MAX_BYTES {
+        return log;
+    }
+    let begin = log.ceil_char_boundary(log.len() - MAX_BYTES);
+    let shown = log.len() - begin;
+    format!("[TRUNCATED {} bytes in all, the last {shown} shown]\n{}", log.len(), &log[begin..])
+}

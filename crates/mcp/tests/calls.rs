@@ -1,0 +1,237 @@
+//! The tools over a daemon whose machines exist in memory only: what they answer, and what cancelling does.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Client, World};
+
+async fn session_with_workspace() -> (World, Client) {
+    let world = support::world().await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    let made = client.call("workspace_create", json!({"name": "web", "memory_mb": 256.0})).await;
+    assert_eq!(made["isError"], false, "{made}");
+    (world, client)
+}
+
+fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap()
+}
+
+fn on(workspace: &str, mut arguments: Value) -> Value {
+    arguments["workspace_id"] = workspace.into();
+    arguments
+}
+
+#[tokio::test]
+async fn the_life_of_a_workspace_reads_as_the_contract_has_it() {
+    let (_world, mut client) = session_with_workspace().await;
+    let listed = client.call("workspace_list", json!({})).await;
+    let items: Value = serde_json::from_str(text(&listed)).unwrap();
+    assert_eq!(listed["structuredContent"]["workspaces"], items);
+    let item = items[0].as_object().unwrap();
+    assert_eq!(
+        item.keys().collect::<Vec<_>>(),
+        ["workspace_id", "name", "state", "ip", "owned", "resources"]
+    );
+    assert_eq!(item["resources"], json!({"vcpus": 2, "memory_mb": 256, "disk_gb": 10}));
+    let id = item["workspace_id"].as_str().unwrap().to_owned();
+
+    let info = client.call("workspace_info", on("web", json!({}))).await;
+    let object: Value = serde_json::from_str(text(&info)).unwrap();
+    assert_eq!(object, info["structuredContent"]);
+    assert_eq!((&object["snapshots"], &object["disk_used_bytes"]), (&json!([]), &json!(4096)));
+    assert!(object["created_at"].as_str().unwrap().ends_with('Z'));
+    let ip = client.call("workspace_ip", on(&id, json!({}))).await;
+    assert_eq!(text(&ip), json!({"workspace_id": id, "ip": object["ip"]}).to_string());
+
+    let twice = client.call("workspace_start", on("web", json!({}))).await;
+    assert_eq!(twice["structuredContent"]["code"], "wrong_state");
+    assert!(text(&client.call("workspace_stop", on("web", json!({}))).await).contains("stopped"));
+    let stopped = client.call("exec", on("web", json!({"command": "echo x"}))).await;
+    assert!(text(&stopped).contains("workspace_start"), "{stopped}");
+    assert!(text(&client.call("workspace_start", on(&id, json!({}))).await).contains("started"));
+    assert!(text(&client.call("workspace_destroy", on("web", json!({}))).await).contains("destroyed"));
+    assert_eq!(text(&client.call("workspace_list", json!({})).await), "[]");
+}
+
+#[tokio::test]
+async fn what_a_session_leaves_behind_can_be_adopted() {
+    let (world, client) = session_with_workspace().await;
+    client.close().await;
+    let mut heir = Client::initialized(world.session(), "full", false).await;
+    let refused = heir.call("workspace_info", on("web", json!({}))).await;
+    assert!(text(&refused).contains("workspace_adopt"), "{refused}");
+    let adopted = heir.call("workspace_adopt", json!({})).await;
+    assert_eq!(adopted["structuredContent"]["adopted_count"], 1);
+    assert_eq!(adopted["structuredContent"]["adopted"][0]["name"], "web");
+    let nothing = heir.call("workspace_adopt", json!({"force": true})).await;
+    assert_eq!(
+        text(&nothing),
+        json!({"adopted_count": 0, "adopted": [], "error_count": 0, "errors": []}).to_string()
+    );
+    let own = heir.call("workspace_adopt", on("web", json!({}))).await;
+    assert_eq!(own["structuredContent"]["adopted"], true);
+}
+
+#[tokio::test]
+async fn a_command_is_answered_with_exit_code_and_output() {
+    let (_world, mut client) = session_with_workspace().await;
+    for name in ["exec", "workspace_exec"] {
+        let done = client.call(name, on("web", json!({"command": "echo hi"}))).await;
+        assert_eq!(text(&done), r#"{"exit_code":0,"stdout":"hi\n","stderr":""}"#);
+        assert_eq!(done["structuredContent"]["stdout"], "hi\n");
+    }
+    let wrong = client.call("exec", on("web", json!({"command": "nosuch"}))).await;
+    assert_eq!((&wrong["isError"], &wrong["structuredContent"]["exit_code"]), (&json!(false), &json!(127)));
+    let killed = client.call("exec", on("web", json!({"command": "signal 15"}))).await;
+    assert_eq!(killed["structuredContent"]["exit_code"], 143);
+    let late = client.call("exec", on("web", json!({"command": "late", "timeout_secs": 3}))).await;
+    assert_eq!(late["isError"], true);
+    assert!(text(&late).contains("timed out after 3 s") && text(&late).contains("so far"), "{late}");
+    let long = client.call("exec", on("web", json!({"command": "bytes 1000", "max_output_bytes": 10}))).await;
+    let stdout = long["structuredContent"]["stdout"].as_str().unwrap();
+    assert_eq!(stdout, "xxxxxxxxxx\n[TRUNCATED 1000 bytes in all, the first 10 shown]");
+}
+
+#[tokio::test]
+async fn files_are_written_read_edited_and_listed() {
+    let (_world, mut client) = session_with_workspace().await;
+    let path = "/workspace/ä b.txt";
+    let wrote =
+        client.call("file_write", on("web", json!({"path": path, "content": "aXbX€", "mode": "0755"}))).await;
+    assert!(text(&wrote).contains(path), "{wrote}");
+    let read = client.call("file_read", on("web", json!({"path": path}))).await;
+    assert_eq!((text(&read), &read["structuredContent"]["content"]), ("aXbX€", &json!("aXbX€")));
+    let part = client.call("file_read", on("web", json!({"path": path, "offset": 3, "limit": 2}))).await;
+    assert_eq!(text(&part), "X");
+    let edited = client
+        .call("file_edit", on("web", json!({"path": path, "old_string": "X", "new_string": "YY"})))
+        .await;
+    assert!(!text(&edited).is_empty());
+    assert_eq!(text(&client.call("file_read", on("web", json!({"path": path}))).await), "aYYbX€");
+    let absent =
+        client.call("file_edit", on("web", json!({"path": path, "old_string": "Q", "new_string": ""}))).await;
+    assert_eq!(absent["structuredContent"]["code"], "no_match");
+    let empty =
+        client.call("file_edit", on("web", json!({"path": path, "old_string": "", "new_string": "x"}))).await;
+    assert_eq!(empty["structuredContent"]["code"], "invalid_arguments");
+    client.call("file_write", on("web", json!({"path": "/workspace/.a", "content": ""}))).await;
+    let listed = client.call("file_list", on("web", json!({"path": "/workspace"}))).await;
+    let entries: Value = serde_json::from_str(text(&listed)).unwrap();
+    let names: Vec<_> = entries.as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+    assert_eq!(names, [".a", "ä b.txt"]);
+    assert_eq!(entries[1]["permissions"], "rwxr-xr-x");
+    for name in ["/workspace/b", "/workspace/c"] {
+        client.call("file_write", on("web", json!({"path": name, "content": ""}))).await;
+    }
+    let many = client.call("file_list", on("web", json!({"path": "/workspace"}))).await;
+    assert!(many["structuredContent"]["note"].as_str().unwrap().contains("more than these 3"), "{many}");
+    let gone = client.call("file_read", on("web", json!({"path": "/none"}))).await;
+    assert_eq!(gone["structuredContent"]["code"], "not_found");
+    assert!(text(&gone).contains("file_list"), "{gone}");
+}
+
+#[tokio::test]
+async fn a_large_file_goes_both_ways() {
+    let (_world, mut client) = session_with_workspace().await;
+    let content = "ä\n\"".repeat(8 << 20);
+    let params =
+        json!({"name": "file_write", "arguments": on("web", json!({"path": "/big", "content": content}))});
+    let line = json!({"jsonrpc": "2.0", "id": "w", "method": "tools/call", "params": params}).to_string();
+    let wrote = client.send_and_receive(&line).await;
+    assert_eq!(wrote["result"]["structuredContent"]["bytes"], content.len(), "{wrote}");
+    let read = client.call("file_read", on("web", json!({"path": "/big"}))).await;
+    assert!(text(&read) == content);
+}
+
+#[tokio::test]
+async fn a_waiting_command_blocks_nothing_and_dies_when_cancelled() {
+    let (world, mut client) = session_with_workspace().await;
+    let exec = json!({"name": "exec", "arguments": on("web", json!({"command": "wait"}))});
+    client
+        .send(&json!({"jsonrpc": "2.0", "id": "long", "method": "tools/call", "params": exec}).to_string())
+        .await;
+    world.machines.waiting_commands(1).await;
+    let quick = client.call("exec", on("web", json!({"command": "echo quick"}))).await;
+    assert_eq!(quick["structuredContent"]["stdout"], "quick\n");
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "long"}});
+    client.send(&cancel.to_string()).await;
+    world.machines.waiting_commands(0).await;
+    // A cancelled request is not answered, and its id is free again.
+    assert_eq!(client.request("ping", None).await["result"], json!({}));
+    client.send(r#"{"jsonrpc":"2.0","id":"long","method":"ping"}"#).await;
+    assert_eq!(client.receive().await["id"], "long");
+}
+
+#[tokio::test]
+async fn a_waiting_command_dies_with_its_connection() {
+    let (world, mut client) = session_with_workspace().await;
+    let exec = json!({"name": "exec", "arguments": on("web", json!({"command": "wait"}))});
+    client
+        .send(&json!({"jsonrpc": "2.0", "id": 70, "method": "tools/call", "params": exec}).to_string())
+        .await;
+    world.machines.waiting_commands(1).await;
+    client.close().await;
+    world.machines.waiting_commands(0).await;
+}
+
+#[tokio::test]
+async fn progress_is_sent_to_those_who_ask_and_before_the_answer() {
+    let (_world, mut client) = session_with_workspace().await;
+    let params =
+        json!({"name": "workspace_create", "arguments": {"name": "db"}, "_meta": {"progressToken": "tok"}});
+    client
+        .send(&json!({"jsonrpc": "2.0", "id": 90, "method": "tools/call", "params": params}).to_string())
+        .await;
+    let mut last = 0.0;
+    loop {
+        let line = client.receive().await;
+        if line["id"] == 90 {
+            break;
+        }
+        assert_eq!(
+            (&line["method"], &line["params"]["progressToken"]),
+            (&json!("notifications/progress"), &json!("tok"))
+        );
+        let progress = line["params"]["progress"].as_f64().unwrap();
+        assert!(progress > last);
+        last = progress;
+    }
+    assert!(last >= 2.0, "both reports of the boot were sent");
+    assert_eq!(client.drain().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_defect_in_a_tool_is_an_answer_and_not_a_hang() {
+    let (_world, mut client) = session_with_workspace().await;
+    let broken = client.call("exec", on("web", json!({"command": "panic"}))).await;
+    assert_eq!(broken["structuredContent"]["code"], "internal", "{broken}");
+    assert_eq!(client.call("exec", on("web", json!({"command": "echo on"}))).await["isError"], false);
+}
+
+#[tokio::test]
+async fn in_the_core_profile_the_only_workspace_is_meant() {
+    let world = support::world().await;
+    let mut client = Client::initialized(world.session(), "core", false).await;
+    client.call("workspace_create", json!({"name": "a"})).await;
+    let done = client.call("exec", json!({"command": "echo hi"})).await;
+    assert_eq!(done["structuredContent"]["stdout"], "hi\n", "{done}");
+    client.call("workspace_create", json!({"name": "b"})).await;
+    let unclear = client.call("exec", json!({"command": "echo hi"})).await;
+    assert!(text(&unclear).contains("owns 2: a, b"), "{unclear}");
+}
+
+#[tokio::test]
+async fn refusals_of_create_name_the_valid_values() {
+    let (_world, mut client) = session_with_workspace().await;
+    let taken = client.call("workspace_create", json!({"name": "web"})).await;
+    assert_eq!(taken["structuredContent"]["code"], "name_taken");
+    let large = client.call("workspace_create", json!({"vcpus": 999, "memory_mb": 999_999})).await;
+    assert!(text(&large).contains("vcpus must be between 1 and 8"), "{large}");
+    assert!(text(&large).contains("memory_mb must be between 128 and 8192"), "{large}");
+    let image = client.call("workspace_create", json!({"base_image": "nosuch"})).await;
+    assert_eq!(image["structuredContent"]["code"], "no_image");
+    let online = client.call("workspace_create", json!({"allow_internet": true})).await;
+    assert_eq!(online["structuredContent"]["code"], "unsupported");
+}

@@ -1,0 +1,192 @@
+//! Ten thousand random argument sets for each tool, made from its own schema. Whatever comes, there is an answer,
+//! and arguments that the schema allows are never called wrong while those it forbids always are.
+
+mod support;
+
+use serde_json::{Map, Value, json};
+use support::Client;
+
+const ROUNDS: usize = 10_000;
+
+/// How many calls are under way at once.
+const WINDOW: usize = 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_argument_sets_for_each_tool_are_all_answered() {
+    let world = support::world().await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    let list = client.request("tools/list", None).await;
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    for tool in list["result"]["tools"].as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap();
+        for round in 0..ROUNDS / WINDOW {
+            let mut expected = Vec::with_capacity(WINDOW);
+            for slot in 0..WINDOW {
+                let (arguments, valid) = arguments(&mut dice, &tool["inputSchema"]);
+                let id = format!("{name}-{round}-{slot}");
+                let params = json!({"name": name, "arguments": arguments});
+                client
+                    .send(
+                        &json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+                            .to_string(),
+                    )
+                    .await;
+                expected.push((id, arguments, valid));
+            }
+            for _ in 0..WINDOW {
+                let answer = client.receive().await;
+                let at =
+                    expected.iter().position(|(id, ..)| answer["id"] == *id).expect("an id that was sent");
+                let (_, arguments, valid) = expected.swap_remove(at);
+                let refused = answer["result"]["structuredContent"]["code"] == "invalid_arguments";
+                assert!(answer["result"]["content"][0]["text"].is_string(), "{name} {arguments}: {answer}");
+                assert_eq!(refused, !valid, "{name} {arguments}: {answer}");
+                assert_ne!(answer["result"]["structuredContent"]["code"], "internal", "{name} {arguments}");
+            }
+        }
+    }
+    client.close().await;
+}
+
+/// A small generator, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize].clone()
+    }
+}
+
+/// Arguments, and whether the schema allows them.
+fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .map(|r| r.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let mut object = Map::new();
+    let mut valid = true;
+    for (name, property) in schema["properties"].as_object().unwrap() {
+        let is_required = required.contains(&name.as_str());
+        if dice.one_in(if is_required { 12 } else { 2 }) {
+            valid &= !is_required;
+            if dice.one_in(2) {
+                object.insert(name.clone(), Value::Null);
+            }
+            continue;
+        }
+        if dice.one_in(6) {
+            // log_type takes every text.
+            let value = wrong(dice, property, name == "log_type");
+            object.insert(name.clone(), value);
+            valid = false;
+        } else {
+            let value = right(dice, property);
+            object.insert(name.clone(), value);
+        }
+    }
+    if dice.one_in(15) {
+        object.insert(dice.pick(&["", "workspace", "cmd", "x\n", "__proto__", "🦀"]).to_owned(), json!(1));
+        valid = false;
+    }
+    (object.into(), valid)
+}
+
+fn right(dice: &mut Dice, schema: &Value) -> Value {
+    match schema["type"].as_str().unwrap() {
+        "integer" => {
+            let min = schema["minimum"].as_u64().unwrap();
+            let max = schema["maximum"].as_u64().unwrap_or(u64::from(u32::MAX));
+            let value = dice.pick(&[min, max, min + dice.0 % (max - min + 1)]);
+            if dice.one_in(3) && value < 1 << 53 { json!(value as f64) } else { json!(value) }
+        }
+        "boolean" => json!(dice.one_in(2)),
+        "object" => {
+            let pairs = [("CI", ""), ("_x1", "ä\n\"'`$(id)"), ("PYTHONPATH", "/x"), ("LDX", "1")];
+            json!(Map::from_iter((0..dice.below(4)).map(|_| {
+                let (name, value) = dice.pick(&pairs);
+                (name.to_owned(), json!(value))
+            })))
+        }
+        "string" => json!(match (schema["enum"].as_array(), schema["pattern"].as_str()) {
+            (Some(words), _) => dice.pick(words).as_str().unwrap().to_owned(),
+            (None, Some("^/")) =>
+                dice.pick(&["/", "/x/../y", "/ü \n\"'", "/a;rm -rf /", "//", "/\u{202e}"]).to_owned(),
+            (None, Some("^[A-Za-z0-9._-]+$")) => dice
+                .pick(&["a", "A.b_c-9", "0", "x.y", "00000000-0000-0000-0000-000000000000", &"n".repeat(128)])
+                .to_owned(),
+            (None, Some(_)) => dice.pick(&["0644", "755", "0o600", "7777", "0"]).to_owned(),
+            (None, None) =>
+                dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(200)]).to_owned(),
+        }),
+        other => panic!("no generator for {other}"),
+    }
+}
+
+fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
+    let kind = schema["type"].as_str().unwrap();
+    let other_types =
+        [json!([]), json!([1, [2]]), json!(1.5e-3), json!({"a": {"b": null}}), json!(true), json!("text")];
+    let specific: Vec<Value> = match (kind, schema["pattern"].as_str(), schema["enum"].is_array()) {
+        ("integer", ..) => {
+            vec![
+                json!(-1),
+                json!(0.5),
+                json!("5"),
+                json!(u64::MAX),
+                json!(1e300),
+                json!(-1e300),
+                json!(i64::MIN),
+            ]
+        }
+        ("object", ..) => vec![json!({"A": 1}), json!({"PATH": "x"}), json!({"": "x"}), json!({"A=B": "x"})],
+        ("string", Some("^/"), _) => {
+            vec![json!(""), json!("relative"), json!("/nul\0"), json!(format!("/{}", "x".repeat(5000)))]
+        }
+        ("string", Some(pattern), _) if pattern.starts_with("^[A-Z") => {
+            vec![
+                json!(""),
+                json!("a b"),
+                json!("ü"),
+                json!("x\n"),
+                json!("a/b"),
+                json!(".."),
+                json!("n".repeat(129)),
+            ]
+        }
+        ("string", Some(_), _) => {
+            vec![json!("888"), json!("rwx"), json!("0x1"), json!("77777777777777777777")]
+        }
+        ("string", None, true) if !any_text_is_right => vec![json!("RUNNING"), json!("")],
+        _ => Vec::new(),
+    };
+    if !specific.is_empty() && dice.one_in(2) {
+        return dice.pick(&specific);
+    }
+    loop {
+        let value = dice.pick(&other_types);
+        let same_type = match kind {
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "object" => value.is_object(),
+            _ => false,
+        };
+        if !same_type {
+            return value;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What `tools/list` says: frozen, clean, and not too dear.
+
+mod support;
+
+use serde_json::Value;
+use support::Client;
+
+/// A client pays for the list in every conversation. One token is about four bytes.
+const MAX_TOKENS: usize = 4000;
+const MAX_CORE_TOKENS: usize = 2000;
+
+async fn listed(tools: &str) -> Value {
+    let world = support::world().await;
+    let mut client = Client::initialized(world.session(), tools, false).await;
+    client.request("tools/list", None).await["result"].clone()
+}
+
+#[tokio::test]
+async fn the_list_changes_only_on_purpose() {
+    insta::assert_json_snapshot!("full", listed("full").await);
+    insta::assert_json_snapshot!("core", listed("core").await);
+}
+
+#[tokio::test]
+#[expect(clippy::print_stderr, reason = "the figure is what the test is read for")]
+async fn the_list_is_not_too_dear() {
+    for (tools, bound) in [("full", MAX_TOKENS), ("core", MAX_CORE_TOKENS)] {
+        let bytes = listed(tools).await.to_string().len();
+        eprintln!("tools/list of {tools}: {bytes} bytes, about {} tokens", bytes / 4);
+        assert!(bytes / 4 < bound, "{tools}: {} tokens", bytes / 4);
+    }
+}
+
+#[tokio::test]
+async fn every_tool_and_parameter_is_described_and_every_schema_is_plain() {
+    let list = listed("full").await;
+    for tool in list["tools"].as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap();
+        assert!(tool["title"].is_string() && tool["description"].as_str().unwrap().len() > 20, "{name}");
+        for hint in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {
+            assert!(tool["annotations"][hint].is_boolean(), "{name} {hint}");
+        }
+        assert_eq!(tool["annotations"]["openWorldHint"], false);
+        assert_eq!(tool["outputSchema"]["type"], "object", "{name}");
+        let input = &tool["inputSchema"];
+        assert_eq!((&input["type"], &input["additionalProperties"]), (&"object".into(), &false.into()));
+        for (parameter, schema) in input["properties"].as_object().unwrap() {
+            assert!(schema["type"].is_string(), "{name}.{parameter}: one type");
+            assert!(schema["description"].as_str().is_some_and(|d| d.len() > 10), "{name}.{parameter}");
+            if schema["type"] == "integer" {
+                assert!(schema["minimum"].is_u64(), "{name}.{parameter}: a range");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_what_the_code_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tools.md");
+    let rendered = agentiso_mcp::docs::render();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &rendered).expect("a writable docs directory");
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == rendered, "docs/tools.md is out of date; run this test with UPDATE_DOCS=1");
+}
