@@ -15,7 +15,7 @@ use crate::command::{CommandError, Tool};
 use crate::fs_error::{At, FsError};
 use crate::hash;
 use crate::progress::{Phase, Progress, Reporter};
-use crate::publish::{PublishError, remove_tree};
+use crate::publish::{PublishError, remove_tree, require_space};
 use crate::recipe::Recipe;
 
 /// The development image over a slow line, unpacked on a busy machine.
@@ -64,6 +64,7 @@ pub(crate) async fn run(
 ) -> Result<(), BootstrapError> {
     let mode = pick_mode()?;
     let scratch = Scratch::prepare(mode, work).await?;
+    require_space(&scratch.path, recipe.needed_bytes() / 2)?;
     let proxy = work.join("image-apt.conf");
     fs::write(&proxy, &apt.proxy_lines).at("write", &proxy)?;
     let proxy = (!apt.proxy_lines.is_empty()).then_some(proxy.as_path());
@@ -202,14 +203,13 @@ impl Scratch {
     async fn prepare(mode: Mode, work: &Path) -> Result<Self, BootstrapError> {
         let path = match mode {
             Mode::Root => work.join("chroot"),
-            // The user that the chroot's root is mapped to must be able to get there, and home directories are
-            // usually closed. A name that follows from the working directory lets the next run find leftovers; the
-            // working directory's lock covers it.
-            Mode::Unshare if is_open_to_others(work) => work.join("chroot"),
+            // The user that the chroot's root is mapped to must be able to get there, and working directories are
+            // private. A name that follows from the working directory lets the next run find leftovers; the working
+            // directory's lock covers it.
             Mode::Unshare => {
                 let uid = rustix::process::geteuid().as_raw();
                 let tag = hash::bytes(work.as_os_str().as_encoded_bytes());
-                Path::new("/var/tmp").join(format!("agentiso-{uid}-{}", &tag[..16]))
+                open_temp_dir().join(format!("agentiso-{uid}-{}", &tag[..16]))
             }
         };
         let scratch = Self { path, mode };
@@ -245,9 +245,16 @@ impl Scratch {
     }
 }
 
-fn is_open_to_others(path: &Path) -> bool {
-    path.ancestors()
-        .all(|part| fs::metadata(part).is_ok_and(|metadata| metadata.mode() & OTHERS_MAY_PASS != 0))
+/// The user's choice if others can pass through it, else the one on disk that every system has.
+fn open_temp_dir() -> PathBuf {
+    let is_open = |path: &Path| {
+        path.is_absolute()
+            && path
+                .ancestors()
+                .all(|part| fs::metadata(part).is_ok_and(|metadata| metadata.mode() & OTHERS_MAY_PASS != 0))
+    };
+    let chosen = env::var_os("TMPDIR").map(PathBuf::from).filter(|path| is_open(path));
+    chosen.unwrap_or_else(|| PathBuf::from("/var/tmp"))
 }
 
 #[cfg(test)]

@@ -64,20 +64,18 @@ pub async fn build(
         }
         Existing::Replace { users } => refuse_in_use(name, users)?,
     }
-    let work = slot.working_dir()?;
-    require_space(&work, recipe.needed_bytes())?;
-    let contents = lay_out(recipe, source, &slot, &work, report).await;
-    let built = match contents {
-        Ok(contents) => {
-            if let Existing::Replace { users } = existing {
-                refuse_in_use(name, users)?;
-            }
-            assemble::finish(name, contents, &slot, &work, report).await
+    let made = async {
+        let work = slot.working_dir()?;
+        require_space(&work, recipe.needed_bytes())?;
+        let contents = lay_out(recipe, source, &slot, &work, report).await?;
+        // Minutes have passed; a workspace may have come to use the old image.
+        if let Existing::Replace { users } = existing {
+            refuse_in_use(name, users)?;
         }
-        Err(error) => Err(error),
-    };
-    slot.discard_working_dir()?;
-    built
+        assemble::finish(name, contents, &slot, &work, report).await
+    }
+    .await;
+    slot.conclude(made)
 }
 
 async fn lay_out(

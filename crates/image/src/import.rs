@@ -33,16 +33,15 @@ pub async fn import(
     if slot.destination().exists() {
         return Err(ImageError::Exists { name: name.as_str().to_owned() });
     }
-    let work = slot.working_dir()?;
-    enter(report, Phase::Unpack);
-    let (source, tree) = (source.to_owned(), work.join("tree"));
-    let contents = blocking::run(Arc::clone(&slot), move || lay_out(&source, &tree)).await;
-    let imported = match contents {
-        Ok(contents) => assemble::finish(name, contents, &slot, &work, report).await,
-        Err(error) => Err(error),
-    };
-    slot.discard_working_dir()?;
-    imported
+    let made = async {
+        let work = slot.working_dir()?;
+        enter(report, Phase::Unpack);
+        let (source, tree) = (source.to_owned(), work.join("tree"));
+        let contents = blocking::run(Arc::clone(&slot), move || lay_out(&source, &tree)).await?;
+        assemble::finish(name, contents, &slot, &work, report).await
+    }
+    .await;
+    slot.conclude(made)
 }
 
 fn lay_out(source: &PathBuf, tree: &Path) -> Result<Contents, ImageError> {

@@ -106,6 +106,14 @@ impl Slot {
         Ok(())
     }
 
+    /// Cleans up after a build. The build's own error is worth more than one about leftovers.
+    pub(crate) fn conclude<T, E: From<PublishError>>(&self, made: Result<T, E>) -> Result<T, E> {
+        let cleaned = self.discard_working_dir();
+        let made = made?;
+        cleaned?;
+        Ok(made)
+    }
+
     /// Makes `ready`, a file or directory inside the working directory, the entry. An older entry is replaced in
     /// one step.
     pub(crate) fn publish(&self, ready: &Path) -> Result<PathBuf, PublishError> {

@@ -77,8 +77,7 @@ pub async fn ensure(
     }
     let work = slot.working_dir()?;
     let made = make(dirs, source, request, &slot, &work, report).await;
-    slot.discard_working_dir()?;
-    made
+    slot.conclude(made)
 }
 
 /// The kernel that answers `source`, if it was made before. Fetches and writes nothing.
