@@ -10,16 +10,16 @@ use std::time::Duration;
 use agentiso_core::config::Config;
 use futures::future::join_all;
 use thiserror::Error;
-use tokio::sync::mpsc;
 
 use crate::ledger::{self, LedgerError, Loaded};
 use crate::lock::{DaemonLock, LockError};
-use crate::machines::Machines;
+use crate::machines::{Machines, QemuMachines};
 use crate::registry::{self, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::{sweep, templates};
+use crate::sweep::{self, Leftovers};
+use crate::templates;
 
 /// The graceful stop of all machines at once, and what insisting takes beyond its grace.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(35);
@@ -51,16 +51,22 @@ pub struct Daemon {
 impl Daemon {
     /// Takes the lock, reads the ledger and starts to put both in agreement with the world. Sessions can be
     /// opened at once; calls that need what is still being found wait for exactly that.
+    pub async fn open(config: Config) -> Result<Self, OpenError> {
+        let machines = Arc::new(QemuMachines::new(config.clone()));
+        Self::open_with(config, machines).await
+    }
+
+    /// The same over other machines than QEMU's.
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
         let lock = DaemonLock::acquire(&config.paths.lock_file())?;
         let registry = load_registry(&config)?;
-        let (wishes, wished) = mpsc::channel(templates::QUEUE_LENGTH);
-        let shared = Arc::new(Shared::new(config, machines, registry, lock, wishes));
+        let leftovers = Leftovers::find(&config.paths, &registry);
+        let shared = Arc::new(Shared::new(config, machines, registry, lock));
         recover(&shared);
         shared.save().await?;
-        shared.tasks.spawn(sweep::run(Arc::clone(&shared)));
-        shared.tasks.spawn(templates::run(Arc::clone(&shared), wished));
+        shared.tasks.spawn(sweep::run(Arc::clone(&shared), leftovers));
+        shared.tasks.spawn(templates::run(Arc::clone(&shared)));
         shared.tasks.spawn(catch_up(Arc::clone(&shared)));
         Ok(Self { shared })
     }

@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt};
 
 use crate::error::OpError;
 use crate::machines::{
-    AgentFailure, DirEntry, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, Machine, WriteFile,
+    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, Machine, WriteFile,
 };
 use crate::session::{Call, Session};
 
@@ -116,7 +116,7 @@ impl Guest {
         self.alive("editing a file", self.agent.edit_file(path, old, new, all)).await
     }
 
-    pub async fn list_dir(&self, path: &GuestPath) -> Result<Vec<DirEntry>, OpError> {
+    pub async fn list_dir(&self, path: &GuestPath) -> Result<DirListing, OpError> {
         let _call = self.session.begin_call();
         self.alive("listing a directory", self.agent.list_dir(path)).await
     }

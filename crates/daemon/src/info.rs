@@ -8,6 +8,8 @@ use agentiso_core::names::{ImageName, WorkspaceName};
 use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
+use crate::machines::Rung;
+
 /// What a caller wants made. What is `None` comes from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateRequest {
@@ -87,15 +89,6 @@ pub struct SnapshotInfo {
     pub has_memory: bool,
     pub parent: Option<String>,
     pub created_at: jiff::Timestamp,
-}
-
-/// A rung of the boot ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rung {
-    ImageTemplate,
-    BareTemplate,
-    ColdBoot,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@
 //! [`Daemon`] is opened on a configuration, [`Session`] is what a connection can do, [`Guest`] what can be done
 //! inside a running workspace.
 
+pub mod control;
 mod daemon;
 mod error;
 pub mod fault;
@@ -19,8 +20,8 @@ pub mod ledger;
 mod lock;
 mod logs;
 pub mod machines;
+mod main_loop;
 mod mcp;
-mod progress;
 mod registry;
 mod runner;
 mod session;
@@ -32,15 +33,15 @@ pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
 pub use guest::{ExecStream, Guest};
 pub use info::{
-    Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, PortForward, Rung,
-    SnapshotInfo, WorkspaceInfo,
+    Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, PortForward, SnapshotInfo,
+    WorkspaceInfo,
 };
 pub use lock::{LockError, running_daemon};
 pub use machines::{
-    AgentFailure, Captured, DirEntry, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestCode,
-    HostFacts, OutputStream, TemplateInfo, WriteFile,
+    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent,
+    GuestCode, HostFacts, OutputStream, Progress, QemuMachines, Rung, TemplateInfo, WriteFile,
 };
+pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
-pub use progress::Progress;
 pub use registry::SessionKind;
 pub use session::Session;

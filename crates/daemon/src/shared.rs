@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
-use agentiso_core::resources::Resources;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
-use crate::machines::{ImageRef, MachineSpec, Machines};
+use crate::machines::{MachineSpec, Machines};
 use crate::registry::{self, Registry, Status, Workspace};
 use crate::runner::Handle;
 
@@ -28,15 +26,7 @@ pub(crate) struct Shared {
     pub(crate) ended: CancellationToken,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
     pub(crate) tasks: TaskTracker,
-    pub(crate) template_wishes: mpsc::Sender<TemplateWish>,
     _lock: DaemonLock,
-}
-
-/// A template that would have saved somebody a boot.
-#[derive(Clone, Debug)]
-pub(crate) struct TemplateWish {
-    pub(crate) image: ImageRef,
-    pub(crate) resources: Resources,
 }
 
 #[derive(Debug)]
@@ -53,7 +43,6 @@ impl Shared {
         machines: Arc<dyn Machines>,
         registry: Registry,
         lock: DaemonLock,
-        template_wishes: mpsc::Sender<TemplateWish>,
     ) -> Self {
         Self {
             store: Store::new(config.paths.state_file.clone()),
@@ -63,7 +52,6 @@ impl Shared {
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            template_wishes,
             _lock: lock,
         }
     }
@@ -130,14 +118,6 @@ impl Shared {
             init_mode: self.config.vm.init_mode,
             data_dir: self.config.paths.workspace_data(&workspace.id),
             run_dir: self.config.paths.workspace_run(&workspace.id),
-        }
-    }
-
-    /// Asks for templates in the background. When many are wanted already, this one is not remembered: the next
-    /// cold boot asks again.
-    pub(crate) fn wish_for_template(&self, image: ImageRef, resources: Resources) {
-        if self.template_wishes.try_send(TemplateWish { image, resources }).is_err() {
-            tracing::debug!("the template queue is full or closed");
         }
     }
 }

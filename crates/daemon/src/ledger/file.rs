@@ -65,11 +65,11 @@ pub fn read(path: &Path) -> Result<Option<LedgerDocument>, LedgerError> {
         let problem = format!("it has {size} bytes, more than any ledger");
         return Err(LedgerError::Unreadable { path: path.into(), problem });
     }
-    let text = io::read_to_string(file).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => {
-            LedgerError::Unreadable { path: path.into(), problem: error.to_string() }
+    let text = io::read_to_string(file).map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return LedgerError::Unreadable { path: path.into(), problem: error.to_string() };
         }
-        _ => LedgerError::io(path, error),
+        LedgerError::io(path, error)
     })?;
     parse(path, &text).map(Some)
 }

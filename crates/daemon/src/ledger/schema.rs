@@ -12,8 +12,8 @@ use agentiso_core::names::{ImageName, WorkspaceName};
 use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
-use crate::info::{NetworkInfo, Rung};
-use crate::machines::MachineRecord;
+use crate::info::NetworkInfo;
+use crate::machines::{MachineRecord, Rung};
 
 pub const SCHEMA_VERSION: u64 = 4;
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
+/// The guest's reasons to refuse, stable across versions.
+pub use agentiso_protocol::ErrorCode as GuestCode;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -120,38 +122,12 @@ pub struct DirEntry {
     pub modified: i64,
 }
 
-/// The guest's reasons to refuse, stable across versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuestCode {
-    NotFound,
-    IsDirectory,
-    NotDirectory,
-    AlreadyExists,
-    PermissionDenied,
-    NoSpace,
-    NoMatch,
-    TooLarge,
-    Invalid,
-    Unsupported,
-    Internal,
-}
-
-impl GuestCode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::IsDirectory => "is_directory",
-            Self::NotDirectory => "not_directory",
-            Self::AlreadyExists => "already_exists",
-            Self::PermissionDenied => "permission_denied",
-            Self::NoSpace => "no_space",
-            Self::NoMatch => "no_match",
-            Self::TooLarge => "too_large",
-            Self::Invalid => "invalid",
-            Self::Unsupported => "unsupported",
-            Self::Internal => "guest_failed",
-        }
-    }
+/// A directory, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirListing {
+    pub entries: Vec<DirEntry>,
+    /// Whether there are more entries than are listed.
+    pub truncated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -188,5 +164,5 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
         replace_all: bool,
     ) -> BoxFuture<'a, Result<u64, AgentFailure>>;
 
-    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<Vec<DirEntry>, AgentFailure>>;
+    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>>;
 }

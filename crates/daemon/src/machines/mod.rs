@@ -4,6 +4,7 @@
 //! made and guests are spoken to. Tests put a world of their own behind it, with faults.
 
 mod agent;
+mod qemu;
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -21,13 +22,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use agent::{
-    AgentFailure, Captured, DirEntry, EntryKind, ExecEvent, ExecEvents, ExecOutcome, ExecSpec, FileContent,
-    GuestAgent, GuestCode, OutputStream, WriteFile,
+    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecEvents, ExecOutcome, ExecSpec,
+    FileContent, GuestAgent, GuestCode, OutputStream, WriteFile,
 };
 
-use crate::info::Rung;
+pub use agentiso_host::{MachineRecord, Progress, Rung};
+pub use qemu::QemuMachines;
+
 use crate::ledger::LedgerError;
-use crate::progress::Progress;
 
 /// Everything a machine needs to know about the workspace it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,16 +53,6 @@ pub struct ImageRef {
     /// The hash of the image's contents.
     pub id: String,
     pub virtual_size: u64,
-}
-
-/// Identifies a process beyond the reuse of its pid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineRecord {
-    pub pid: i32,
-    /// Clock ticks after the host's boot, from /proc/PID/stat.
-    pub start_time: u64,
-    /// The boot of the host under which `start_time` counts.
-    pub boot_id: String,
 }
 
 /// Called once a machine's process exists and before its guest is waited for. The process must not outlive an
@@ -100,6 +92,9 @@ pub enum AttachFailure {
     Gone,
     #[error("the machine runs but cannot be reached: {reason}")]
     Unreachable { reason: String },
+    /// Nothing is wrong with the machine: this host lacks what is needed to speak to any.
+    #[error("the host cannot run machines: {reason}")]
+    HostUnfit { reason: String },
 }
 
 #[derive(Debug, Error)]

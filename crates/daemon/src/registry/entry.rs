@@ -7,8 +7,8 @@ use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::WorkspaceName;
 use agentiso_core::resources::Resources;
 
-use crate::info::{NetworkInfo, Rung, WorkspaceInfo};
-use crate::machines::{ImageRef, MachineRecord};
+use crate::info::{NetworkInfo, WorkspaceInfo};
+use crate::machines::{ImageRef, MachineRecord, Rung};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Workspace {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::task::{Existence, Runner};
 use crate::error::OpError;
 use crate::fault;
-use crate::progress::Progress;
+use crate::machines::Progress;
 use crate::registry::Status;
 
 /// A finished workspace on its way to whoever asked. It counts as handed over only once `accepted` was sent:

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::OpError;
 use crate::machines::Machine;
-use crate::progress::Progress;
+use crate::machines::Progress;
 
 /// Requests that may wait for one workspace. Start, stop and destroy exclude each other, so a longer queue would
 /// only hold requests that will be refused.

@@ -73,6 +73,10 @@ impl Runner {
             Err(AttachFailure::Gone) => {
                 self.settle(Some("its machine ended while no daemon was running".to_owned())).await;
             }
+            // Its machine is well and goes on; it can be destroyed, and a daemon on a mended host finds it again.
+            Err(AttachFailure::HostUnfit { reason }) => {
+                tracing::error!(workspace = %self.name, %reason, "it runs, but nothing can be done with it");
+            }
             // A machine that nobody can reach would hold its disk for ever; its data is on the disk.
             Err(AttachFailure::Unreachable { reason }) => {
                 tracing::error!(workspace = %self.name, %reason, "it runs but cannot be reached; it is ended");

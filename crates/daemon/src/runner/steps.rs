@@ -8,9 +8,8 @@ use super::handle::Live;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
-use crate::info::Rung;
+use crate::machines::Progress;
 use crate::machines::{Booted, SpawnHook};
-use crate::progress::Progress;
 use crate::registry::Status;
 
 /// How long a guest may take to power off before it is ended. Clients give a stop 60 seconds in all.
@@ -53,11 +52,7 @@ impl Runner {
                 workspace.rung = Some(rung);
             });
         });
-        self.shared.save().await.map_err(OpError::Ledger)?;
-        if rung == Rung::ColdBoot {
-            self.shared.wish_for_template(self.spec.image.clone(), self.spec.resources);
-        }
-        Ok(())
+        self.shared.save().await.map_err(OpError::Ledger)
     }
 
     async fn fall_back_to_stopped(&mut self, reason: String) {

@@ -12,8 +12,8 @@ use super::birth::{self, Delivery};
 use super::handle::{Envelope, Handle, Live, QUEUE_LENGTH, Request};
 use super::recover::Recovery;
 use crate::error::OpError;
+use crate::machines::Progress;
 use crate::machines::{ExitReason, Machine, MachineSpec};
-use crate::progress::Progress;
 use crate::registry::{Registry, Status, Workspace};
 use crate::shared::Shared;
 

@@ -1,0 +1,157 @@
+//! The command line's side of a control connection: one request at a time, its events as they come.
+
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
+
+use super::connect::Connected;
+use super::hello::Welcome;
+use super::server::MAX_LINE_BYTES;
+use super::wire::{
+    CreateParams, CreateResult, Event, ExecParams, ExecResult, Op, Reply, Request, StatusResult, WireError,
+    Workspace,
+};
+use crate::info::{LogKind, Logs};
+use crate::machines::TemplateInfo;
+
+/// A daemon that shuts down stops its machines first, in at most half a minute.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The daemon's answer to the request.
+    #[error(transparent)]
+    Daemon(WireError),
+    #[error("the daemon closed the connection before it answered")]
+    Closed,
+    #[error("the connection to the daemon broke: {0}")]
+    Broken(#[from] LinesCodecError),
+    #[error("the daemon's answer is not understood: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("the daemon did not end within {} s", SHUTDOWN_DEADLINE.as_secs())]
+    ShutdownTimedOut,
+}
+
+/// Dropping it cancels the request that is under way.
+#[derive(Debug)]
+pub struct ControlClient {
+    lines: Framed<UnixStream, LinesCodec>,
+    welcome: Welcome,
+    next_id: u64,
+}
+
+impl ControlClient {
+    pub fn new(connected: Connected) -> Self {
+        let codec = LinesCodec::new_with_max_length(MAX_LINE_BYTES);
+        Self { lines: Framed::new(connected.stream, codec), welcome: connected.welcome, next_id: 1 }
+    }
+
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Sends one request and waits for its result; its events go to `on_event`.
+    pub async fn call<T: DeserializeOwned>(
+        &mut self,
+        op: Op,
+        mut on_event: impl FnMut(Event),
+    ) -> Result<T, ControlError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let line = serde_json::to_string(&Request { id, op })?;
+        self.lines.send(line).await?;
+        while let Some(line) = self.lines.next().await {
+            match serde_json::from_str(&line?)? {
+                Reply::Event { id: of, event } if of == id => on_event(event),
+                Reply::Result { id: of, result } if of == id => return Ok(serde_json::from_value(result)?),
+                Reply::Error { id: of, error } if of.is_none_or(|of| of == id) => {
+                    return Err(ControlError::Daemon(error));
+                }
+                // The end of a request whose caller gave up.
+                Reply::Event { .. } | Reply::Result { .. } | Reply::Error { .. } => {}
+            }
+        }
+        Err(ControlError::Closed)
+    }
+
+    async fn ask<T: DeserializeOwned>(&mut self, op: Op) -> Result<T, ControlError> {
+        self.call(op, |_| ()).await
+    }
+
+    pub async fn ping(&mut self) -> Result<(), ControlError> {
+        self.ask(Op::Ping).await
+    }
+
+    pub async fn status(&mut self) -> Result<StatusResult, ControlError> {
+        self.ask(Op::Status).await
+    }
+
+    pub async fn ps(&mut self) -> Result<Vec<Workspace>, ControlError> {
+        self.ask(Op::Ps { state: None }).await
+    }
+
+    pub async fn create(
+        &mut self,
+        params: CreateParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<CreateResult, ControlError> {
+        self.call(Op::Create(params), on_event).await
+    }
+
+    pub async fn exec(
+        &mut self,
+        params: ExecParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<ExecResult, ControlError> {
+        self.call(Op::Exec(params), on_event).await
+    }
+
+    pub async fn rm(&mut self, workspace: &str) -> Result<Workspace, ControlError> {
+        self.ask(Op::Rm { workspace: workspace.to_owned() }).await
+    }
+
+    pub async fn stop(&mut self, workspace: &str) -> Result<Workspace, ControlError> {
+        self.ask(Op::Stop { workspace: workspace.to_owned() }).await
+    }
+
+    pub async fn start(
+        &mut self,
+        workspace: &str,
+        on_event: impl FnMut(Event),
+    ) -> Result<Workspace, ControlError> {
+        self.call(Op::Start { workspace: workspace.to_owned() }, on_event).await
+    }
+
+    pub async fn info(&mut self, workspace: &str) -> Result<Workspace, ControlError> {
+        self.ask(Op::Info { workspace: workspace.to_owned() }).await
+    }
+
+    pub async fn logs(
+        &mut self,
+        workspace: &str,
+        kind: LogKind,
+        max_lines: usize,
+    ) -> Result<Logs, ControlError> {
+        self.ask(Op::Logs { workspace: workspace.to_owned(), kind, max_lines }).await
+    }
+
+    pub async fn templates(&mut self) -> Result<Vec<TemplateInfo>, ControlError> {
+        self.ask(Op::Templates).await
+    }
+
+    /// The workspaces that would be lost with an image.
+    pub async fn image_users(&mut self, image: &str) -> Result<Vec<Workspace>, ControlError> {
+        self.ask(Op::ImageRmCheck { image: image.to_owned() }).await
+    }
+
+    /// Returns when the daemon has stopped its machines and ended.
+    pub async fn shutdown(mut self) -> Result<(), ControlError> {
+        let () = self.ask(Op::Shutdown).await?;
+        let ended = async { while let Some(Ok(_)) = self.lines.next().await {} };
+        tokio::time::timeout(SHUTDOWN_DEADLINE, ended).await.map_err(|_| ControlError::ShutdownTimedOut)
+    }
+}

@@ -1,0 +1,217 @@
+//! Reaching the daemon: an ordinary connection, or starting one that outlives us and waiting until it listens.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use agentiso_core::config::Paths;
+use rustix::fs::inotify;
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::process::Command;
+use tokio::time::{Instant, timeout_at};
+
+use super::hello::{self, HELLO_DEADLINE, Hello, HelloError, Welcome};
+use super::ready::{self, ReadyReport};
+
+/// From starting a daemon to its socket. It answers before it has looked at machines, so this is for hosts that
+/// are nearly standing still.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A log that has grown beyond this is put aside when a daemon is started.
+const MAX_LOG_BYTES: u64 = 8 << 20;
+
+/// A reason of one line; more is cut.
+const MAX_REPORT_BYTES: u64 = 4096;
+
+/// How a daemon is started: `agentiso daemon` with the right configuration.
+#[derive(Clone, Debug)]
+pub struct DaemonCommand {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+/// A greeted connection.
+#[derive(Debug)]
+pub struct Connected {
+    pub stream: UnixStream,
+    pub welcome: Welcome,
+}
+
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    #[error("no daemon runs on {path}")]
+    NotRunning { path: PathBuf },
+    #[error("the daemon's socket {path} cannot be used: {source}")]
+    Socket {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    #[error("the daemon refused the connection: {reason}")]
+    Refused { reason: String },
+    #[error("{what} for the daemon: {source}")]
+    Prepare {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the daemon did not start: {reason}")]
+    StartFailed { reason: String },
+    #[error("the daemon did not listen within {} s; its log is {log}", START_DEADLINE.as_secs())]
+    StartTimedOut { log: PathBuf },
+}
+
+/// Connects to a daemon that runs.
+pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectError> {
+    let path = paths.daemon_socket();
+    let mut stream = open(&path).await?;
+    hello::write_line(&mut stream, hello).await.map_err(HelloError::Io)?;
+    let line = tokio::time::timeout(HELLO_DEADLINE, hello::read_line(&mut stream));
+    let line = line.await.map_err(|_| HelloError::TimedOut)??;
+    let welcome: Welcome = serde_json::from_slice(&line).map_err(HelloError::Malformed)?;
+    if !welcome.ok {
+        return Err(ConnectError::Refused { reason: welcome.error.unwrap_or_default() });
+    }
+    Ok(Connected { stream, welcome })
+}
+
+async fn open(path: &Path) -> Result<UnixStream, ConnectError> {
+    UnixStream::connect(path).await.map_err(|source| {
+        let nobody = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        if nobody {
+            ConnectError::NotRunning { path: path.into() }
+        } else {
+            ConnectError::Socket { path: path.into(), source }
+        }
+    })
+}
+
+/// Connects, and starts a daemon first if none runs. Of two that start one at the same time, the daemon's lock
+/// decides; both end up with the same daemon.
+pub async fn connect_or_start(
+    paths: &Paths,
+    command: &DaemonCommand,
+    hello: &Hello,
+) -> Result<Connected, ConnectError> {
+    match connect(paths, hello).await {
+        Err(ConnectError::NotRunning { .. }) => {}
+        settled => return settled,
+    }
+    let deadline = Instant::now() + START_DEADLINE;
+    for directory in [&paths.data, &paths.run] {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|source| {
+            ConnectError::Prepare { what: format!("{} cannot be made", directory.display()), source }
+        })?;
+    }
+    let appearance = Appearance::watch(&paths.run)?;
+    match start(paths, command, deadline).await? {
+        ReadyReport::Ready => connect(paths, hello).await,
+        ReadyReport::Held => appearance.connect(paths, hello, deadline).await,
+        ReadyReport::Failed(reason) => Err(ConnectError::StartFailed { reason }),
+    }
+}
+
+async fn start(
+    paths: &Paths,
+    command: &DaemonCommand,
+    deadline: Instant,
+) -> Result<ReadyReport, ConnectError> {
+    let failed = |what: &str, source: io::Error| ConnectError::Prepare { what: what.to_owned(), source };
+    let log_path = paths.daemon_log();
+    let log = open_log(&log_path).map_err(|error| failed("the log cannot be opened", error))?;
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| failed("no pipe", error.into()))?;
+    let mut daemon = Command::new(&command.program);
+    daemon
+        .args(&command.args)
+        .env(ready::VARIABLE, ready::ON_STDIN)
+        .current_dir("/")
+        .stdin(Stdio::from(writer))
+        .stdout(Stdio::from(log.try_clone().map_err(|error| failed("no descriptor", error))?))
+        .stderr(Stdio::from(log));
+    let detach = || rustix::process::setsid().map(drop).map_err(io::Error::from);
+    // SAFETY: between fork and exec only the system call setsid is made, which is async-signal-safe; the closure
+    // captures nothing and allocates nothing.
+    unsafe { daemon.pre_exec(detach) };
+    let mut child = daemon
+        .spawn()
+        .map_err(|error| failed(&format!("{} cannot be started", command.program.display()), error))?;
+    // The command keeps the writing end for further children; the pipe must close when the daemon lets go.
+    drop(daemon);
+    let report = timeout_at(deadline, read_report(reader)).await;
+    match report {
+        Ok(Ok(Some(report))) => Ok(report),
+        Ok(Ok(None)) => {
+            let ended = timeout_at(deadline, child.wait()).await;
+            let status =
+                ended.ok().and_then(Result::ok).map(|status| format!(" ({status})")).unwrap_or_default();
+            let reason = format!("it ended at once{status}; its log is {}", log_path.display());
+            Err(ConnectError::StartFailed { reason })
+        }
+        Ok(Err(error)) => Err(failed("the report cannot be read", error)),
+        Err(_elapsed) => Err(ConnectError::StartTimedOut { log: log_path }),
+    }
+}
+
+fn open_log(path: &Path) -> io::Result<fs::File> {
+    if fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
+        fs::rename(path, path.with_extension("log.1"))?;
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+async fn read_report(reader: OwnedFd) -> io::Result<Option<ReadyReport>> {
+    let reader = pipe::Receiver::from_owned_fd(reader)?;
+    let mut line = String::new();
+    BufReader::new(reader.take(MAX_REPORT_BYTES)).read_line(&mut line).await?;
+    Ok(ReadyReport::parse(&line))
+}
+
+/// Waits for the socket of a daemon that somebody else is starting: it is renamed into place when it listens.
+struct Appearance {
+    inotify: pipe::Receiver,
+}
+
+impl Appearance {
+    /// Watches from now on, so that what happens before the first look is not missed.
+    fn watch(directory: &Path) -> Result<Self, ConnectError> {
+        let watch = || -> io::Result<_> {
+            let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+            inotify::add_watch(&inotify, directory, inotify::WatchFlags::MOVED_TO)?;
+            // Not a pipe, but like one it is readable when there is something and read with read(2).
+            pipe::Receiver::from_owned_fd_unchecked(inotify)
+        };
+        let what = || format!("{} cannot be watched", directory.display());
+        Ok(Self { inotify: watch().map_err(|source| ConnectError::Prepare { what: what(), source })? })
+    }
+
+    async fn connect(
+        mut self,
+        paths: &Paths,
+        hello: &Hello,
+        deadline: Instant,
+    ) -> Result<Connected, ConnectError> {
+        loop {
+            match connect(paths, hello).await {
+                Err(ConnectError::NotRunning { .. }) => {}
+                settled => return settled,
+            }
+            let mut events = [0; 4096];
+            let changed = timeout_at(deadline, self.inotify.read(&mut events)).await;
+            // Which file it was does not matter: the next attempt tells.
+            if !matches!(changed, Ok(Ok(_))) {
+                return Err(ConnectError::StartTimedOut { log: paths.daemon_log() });
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The daemon's socket: how connections begin, what the command line says on them, and how it finds or starts
+//! the daemon in the first place.
+//!
+//! ```text
+//!  client                                daemon
+//!    ── {"agentiso":1,"kind":"control"…} ─▶        hello
+//!    ◀─ {"agentiso":1,"ok":true…} ──────────       welcome
+//!    ── {"id":1,"op":"create"…} ────────────▶
+//!    ◀─ {"id":1,"event":{…}} ───────────────       any number
+//!    ◀─ {"id":1,"result":{…}} ──────────────       or "error"
+//! ```
+//!
+//! After a hello of the kind `mcp` the connection belongs to the MCP edge.
+
+mod client;
+mod connect;
+mod hello;
+mod listener;
+mod ops;
+mod ready;
+mod server;
+pub mod wire;
+
+pub use client::{ControlClient, ControlError};
+pub use connect::{ConnectError, Connected, DaemonCommand, connect, connect_or_start};
+pub use hello::{Hello, HelloError, Kind, Welcome};
+pub use listener::{BindError, Listener};
+pub use ready::{Readiness, ReadyReport};

@@ -1,0 +1,174 @@
+//! One control request: parsed into types, handed to the session, answered.
+
+use std::time::Duration;
+
+use agentiso_core::env;
+use agentiso_core::lifecycle::PublicState;
+use agentiso_core::names::{ImageName, WorkspaceName, WorkspaceRef};
+use agentiso_core::paths::GuestPath;
+use futures::StreamExt;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::wire::{
+    Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, Op, Reply, StatusResult, Stream,
+    WireError, Workspace,
+};
+use crate::daemon::Daemon;
+use crate::info::CreateRequest;
+use crate::machines::Progress;
+use crate::machines::{ExecEvent, ExecSpec, OutputStream};
+use crate::session::Session;
+
+/// Where the replies to one request go.
+#[derive(Clone, Debug)]
+pub(super) struct Outbox {
+    id: u64,
+    replies: mpsc::Sender<Reply>,
+}
+
+impl Outbox {
+    pub(super) fn new(id: u64, replies: mpsc::Sender<Reply>) -> Self {
+        Self { id, replies }
+    }
+
+    async fn send(&self, reply: Reply) {
+        // A client that hung up is noticed by the connection's reader, which cancels us.
+        let _ = self.replies.send(reply).await;
+    }
+
+    async fn event(&self, event: Event) {
+        self.send(Reply::Event { id: self.id, event }).await;
+    }
+
+    /// Progress is reported as far as the reader keeps up with it.
+    fn progress(&self) -> Progress {
+        let outbox = self.clone();
+        Progress::new(move |step, fraction| {
+            let event = Event::Progress { step: step.to_owned(), fraction };
+            let _ = outbox.replies.try_send(Reply::Event { id: outbox.id, event });
+        })
+    }
+}
+
+pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox) {
+    let shutdown = matches!(op, Op::Shutdown);
+    let reply = match answer(&session, op, &outbox).await {
+        Ok(result) => Reply::Result { id: outbox.id, result },
+        Err(error) => Reply::Error { id: Some(outbox.id), error },
+    };
+    outbox.send(reply).await;
+    if shutdown {
+        daemon.begin_shutdown();
+    }
+}
+
+async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json::Value, WireError> {
+    match op {
+        Op::Ping | Op::Shutdown => json(()),
+        Op::Status => json(status(session).await),
+        Op::Ps { state } => json(views(session.list(state))),
+        Op::Create(params) => json(create(session, params, outbox).await?),
+        Op::Exec(params) => json(exec(session, params, outbox).await?),
+        Op::Rm { workspace } => json(view(session.destroy(&WorkspaceRef::parse(&workspace)).await?)),
+        Op::Stop { workspace } => json(view(session.stop(&WorkspaceRef::parse(&workspace)).await?)),
+        Op::Start { workspace } => {
+            json(view(session.start(&WorkspaceRef::parse(&workspace), &outbox.progress()).await?))
+        }
+        Op::Info { workspace } => json(view(session.info(&WorkspaceRef::parse(&workspace)).await?)),
+        Op::Logs { workspace, kind, max_lines } => {
+            json(session.logs(&WorkspaceRef::parse(&workspace), kind, max_lines).await?)
+        }
+        Op::Templates => json(session.templates()),
+        Op::ImageRmCheck { image } => {
+            let image = ImageName::parse(&image).map_err(WireError::invalid)?;
+            json(views(session.image_users(&image)))
+        }
+    }
+}
+
+fn view(info: crate::info::WorkspaceInfo) -> Workspace {
+    info.into()
+}
+
+fn views(infos: Vec<crate::info::WorkspaceInfo>) -> Vec<Workspace> {
+    infos.into_iter().map(view).collect()
+}
+
+fn json(value: impl Serialize) -> Result<serde_json::Value, WireError> {
+    serde_json::to_value(value).map_err(WireError::invalid)
+}
+
+async fn status(session: &Session) -> StatusResult {
+    let (host, host_problem) = match session.host_facts().await {
+        Ok(facts) => (Some(facts), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let workspaces = session.list(None);
+    StatusResult {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        host_problem,
+        host,
+        running: workspaces.iter().filter(|info| info.state == PublicState::Running).count(),
+        workspaces: workspaces.len(),
+    }
+}
+
+async fn create(session: &Session, params: CreateParams, outbox: &Outbox) -> Result<CreateResult, WireError> {
+    let request = CreateRequest {
+        name: params.name.as_deref().map(WorkspaceName::parse).transpose().map_err(WireError::invalid)?,
+        base_image: params
+            .base_image
+            .as_deref()
+            .map(ImageName::parse)
+            .transpose()
+            .map_err(WireError::invalid)?,
+        vcpus: params.vcpus,
+        memory_mb: params.memory_mb,
+        disk_gb: params.disk_gb,
+        allow_internet: params.allow_internet,
+    };
+    let created = session.create(request, &outbox.progress()).await?;
+    Ok(CreateResult {
+        workspace: created.info.into(),
+        boot_time_ms: created.boot_time_ms,
+        from_pool: created.from_pool,
+    })
+}
+
+async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<ExecResult, WireError> {
+    let variables = params.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    env::check(variables).map_err(WireError::invalid)?;
+    let workdir = params.workdir.as_deref().map(GuestPath::parse).transpose().map_err(WireError::invalid)?;
+    let spec = ExecSpec {
+        command: params.command,
+        workdir,
+        env: params.env,
+        timeout: params.timeout_ms.map(Duration::from_millis),
+        head_bytes: params.head_bytes,
+        tail_bytes: params.tail_bytes,
+        stream: params.stream,
+    };
+    let guest = session.guest(&WorkspaceRef::parse(&params.workspace)).await?;
+    let mut events = guest.exec_stream(spec).await?;
+    while let Some(event) = events.next().await {
+        match event? {
+            ExecEvent::Started { pid } => outbox.event(Event::Started { pid }).await,
+            ExecEvent::Output { stream, data } => {
+                let stream = match stream {
+                    OutputStream::Stdout => Stream::Stdout,
+                    OutputStream::Stderr => Stream::Stderr,
+                };
+                outbox.event(Event::Output { stream, data: Blob(data.into()) }).await;
+            }
+            ExecEvent::Exited(outcome) => return Ok(outcome.into()),
+        }
+    }
+    Err(WireError {
+        code: "guest_unreachable".to_owned(),
+        message: "the guest's answer ended before the command did".to_owned(),
+        hint: None,
+        retryable: true,
+    })
+}

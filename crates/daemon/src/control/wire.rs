@@ -1,0 +1,305 @@
+//! What the command line and the daemon say to each other, one JSON object per line.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::lifecycle::{Phase, PublicState};
+use agentiso_core::resources::Resources;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::OpError;
+use crate::info::{LogKind, NetworkInfo, WorkspaceInfo};
+use crate::machines::{self, Rung};
+
+/// A line of the client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub id: u64,
+    #[serde(flatten)]
+    pub op: Op,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    Ping,
+    /// What the host runs machines with, and how much of it.
+    Status,
+    Ps {
+        #[serde(default)]
+        state: Option<PublicState>,
+    },
+    Create(CreateParams),
+    Exec(ExecParams),
+    Rm {
+        workspace: String,
+    },
+    Stop {
+        workspace: String,
+    },
+    Start {
+        workspace: String,
+    },
+    Info {
+        workspace: String,
+    },
+    Logs {
+        workspace: String,
+        kind: LogKind,
+        max_lines: usize,
+    },
+    Templates,
+    /// Which workspaces would be lost with an image.
+    ImageRmCheck {
+        image: String,
+    },
+    /// Stops all machines and ends the daemon; the connection closes when that is done.
+    Shutdown,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateParams {
+    pub name: Option<String>,
+    pub base_image: Option<String>,
+    pub vcpus: Option<u32>,
+    pub memory_mb: Option<u32>,
+    pub disk_gb: Option<u32>,
+    pub allow_internet: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExecParams {
+    pub workspace: String,
+    pub command: String,
+    pub workdir: Option<String>,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: Option<u64>,
+    /// Bytes kept of the beginning and the end of each stream for the result.
+    pub head_bytes: u64,
+    pub tail_bytes: u64,
+    /// Whether output comes as events while the command runs.
+    pub stream: bool,
+}
+
+/// A line of the daemon. Events come before the one result or error of their request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Reply {
+    Event {
+        id: u64,
+        event: Event,
+    },
+    Result {
+        id: u64,
+        result: serde_json::Value,
+    },
+    /// Without an id when the request could not be read.
+    Error {
+        id: Option<u64>,
+        error: WireError,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    Progress {
+        step: String,
+        #[serde(default)]
+        fraction: Option<f32>,
+    },
+    Started {
+        pid: u32,
+    },
+    Output {
+        stream: Stream,
+        data: Blob,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct WireError {
+    pub code: String,
+    pub message: String,
+    #[serde(default)]
+    pub hint: Option<String>,
+    #[serde(default)]
+    pub retryable: bool,
+}
+
+impl WireError {
+    pub(crate) fn invalid(message: impl ToString) -> Self {
+        Self {
+            code: "invalid_argument".to_owned(),
+            message: message.to_string(),
+            hint: None,
+            retryable: false,
+        }
+    }
+}
+
+impl From<OpError> for WireError {
+    fn from(error: OpError) -> Self {
+        Self {
+            code: error.code().to_owned(),
+            hint: error.shell_hint(),
+            retryable: error.retryable(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// Bytes, which JSON carries as base64.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blob(pub Vec<u8>);
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workspace {
+    pub id: WorkspaceId,
+    pub name: String,
+    pub state: PublicState,
+    pub phase: Phase,
+    pub base_image: String,
+    pub ip: Ipv4Addr,
+    pub resources: Resources,
+    pub owner: Option<SessionId>,
+    pub network: NetworkInfo,
+    pub created_at: jiff::Timestamp,
+    pub disk_used_bytes: Option<u64>,
+    pub disk_volsize_bytes: Option<u64>,
+    pub stop_reason: Option<String>,
+    pub pid: Option<i32>,
+    pub rung: Option<Rung>,
+    pub snapshots: usize,
+}
+
+impl From<WorkspaceInfo> for Workspace {
+    fn from(info: WorkspaceInfo) -> Self {
+        Self {
+            id: info.id,
+            name: info.name.into(),
+            state: info.state,
+            phase: info.phase,
+            base_image: info.base_image.into(),
+            ip: info.ip,
+            resources: info.resources,
+            owner: info.owner,
+            network: info.network,
+            created_at: info.created_at,
+            disk_used_bytes: info.disk_used_bytes,
+            disk_volsize_bytes: info.disk_volsize_bytes,
+            stop_reason: info.stop_reason,
+            pid: info.pid,
+            rung: info.rung,
+            snapshots: info.snapshots.len(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CreateResult {
+    pub workspace: Workspace,
+    pub boot_time_ms: u64,
+    pub from_pool: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExecResult {
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub timed_out: bool,
+    pub duration_us: u64,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Captured {
+    pub head: Blob,
+    pub tail: Blob,
+    pub total_bytes: u64,
+}
+
+impl From<machines::Captured> for Captured {
+    fn from(kept: machines::Captured) -> Self {
+        Self { head: Blob(kept.head.into()), tail: Blob(kept.tail.into()), total_bytes: kept.total_bytes }
+    }
+}
+
+impl From<machines::ExecOutcome> for ExecResult {
+    fn from(outcome: machines::ExecOutcome) -> Self {
+        Self {
+            exit_code: outcome.exit_code,
+            signal: outcome.signal,
+            timed_out: outcome.timed_out,
+            duration_us: u64::try_from(outcome.duration.as_micros()).unwrap_or(u64::MAX),
+            stdout: outcome.stdout.into(),
+            stderr: outcome.stderr.into(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusResult {
+    pub version: String,
+    pub pid: u32,
+    /// Why machines cannot be run, if they cannot.
+    #[serde(default)]
+    pub host_problem: Option<String>,
+    #[serde(default)]
+    pub host: Option<machines::HostFacts>,
+    pub workspaces: usize,
+    pub running: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_form_of_requests_and_replies_is_fixed() {
+        let request = Request { id: 3, op: Op::Rm { workspace: "web".to_owned() } };
+        assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"id":3,"op":"rm","workspace":"web"}"#);
+        let create: Request = serde_json::from_str(r#"{"id":1,"op":"create","vcpus":2}"#).unwrap();
+        assert!(matches!(create.op, Op::Create(CreateParams { vcpus: Some(2), name: None, .. })));
+        let output =
+            Reply::Event { id: 1, event: Event::Output { stream: Stream::Stdout, data: Blob(vec![0, 255]) } };
+        let text = serde_json::to_string(&output).unwrap();
+        assert_eq!(text, r#"{"id":1,"event":{"type":"output","stream":"stdout","data":"AP8="}}"#);
+        assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), output);
+    }
+
+    #[test]
+    fn results_events_and_errors_are_told_apart() {
+        let result: Reply = serde_json::from_str(r#"{"id":1,"result":null}"#).unwrap();
+        assert!(matches!(result, Reply::Result { id: 1, .. }));
+        let error: Reply = serde_json::from_str(r#"{"id":null,"error":{"code":"x","message":"y"}}"#).unwrap();
+        assert!(matches!(error, Reply::Error { id: None, .. }));
+    }
+}

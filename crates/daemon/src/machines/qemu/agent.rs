@@ -1,0 +1,152 @@
+//! The guest agent's client, spoken to in this crate's words. Each call takes the connection that is there, or
+//! has a broken one mended first.
+
+use std::time::Duration;
+
+use agentiso_core::paths::GuestPath;
+use agentiso_host::agent::{self, AgentClient, FileKind, WriteOptions, limits};
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::convert::agent_failure;
+use crate::machines::{
+    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecEvents, ExecOutcome, ExecSpec,
+    FileContent, GuestAgent, OutputStream, WriteFile,
+};
+
+#[derive(Debug)]
+pub(super) struct QemuAgent {
+    machine: agentiso_host::Machine,
+}
+
+impl QemuAgent {
+    pub(super) fn new(machine: agentiso_host::Machine) -> Self {
+        Self { machine }
+    }
+
+    async fn client(&self) -> Result<AgentClient, AgentFailure> {
+        self.machine.agent().await.map_err(agent_failure)
+    }
+}
+
+impl GuestAgent for QemuAgent {
+    fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {
+        async move {
+            let running = self.client().await?.exec(exec_spec(spec)).await.map_err(agent_failure)?;
+            let events = futures::stream::unfold(running, |mut running| async move {
+                let event = running.next().await?;
+                Some((event.map(exec_event).map_err(agent_failure), running))
+            });
+            Ok(Box::pin(events) as ExecEvents)
+        }
+        .boxed()
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        offset: u64,
+        limit: u64,
+    ) -> BoxFuture<'a, Result<FileContent, AgentFailure>> {
+        async move {
+            let client = self.client().await?;
+            let mut reader =
+                client.read_file(path.as_str(), offset, Some(limit)).await.map_err(agent_failure)?;
+            let info = reader.info();
+            let mut data = BytesMut::new();
+            // The reader lets no more through than was asked for.
+            while let Some(piece) = reader.next().await.map_err(agent_failure)? {
+                data.extend_from_slice(&piece);
+            }
+            Ok(FileContent { data: data.freeze(), size: info.size, mode: info.mode })
+        }
+        .boxed()
+    }
+
+    fn write_file(&self, file: WriteFile, data: Bytes) -> BoxFuture<'_, Result<(), AgentFailure>> {
+        async move {
+            let options = WriteOptions { mode: file.mode, create_parents: file.create_parents };
+            let client = self.client().await?;
+            let written = client.write_bytes(file.path.as_str(), options, data).await.map_err(agent_failure);
+            written.map(drop)
+        }
+        .boxed()
+    }
+
+    fn edit_file<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        old: &'a str,
+        new: &'a str,
+        replace_all: bool,
+    ) -> BoxFuture<'a, Result<u64, AgentFailure>> {
+        async move {
+            let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
+            let client = self.client().await?;
+            client.edit_file(path.as_str(), old, new, replace_all).await.map_err(agent_failure)
+        }
+        .boxed()
+    }
+
+    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
+        async move {
+            let listing = self.client().await?.list_dir(path.as_str()).await.map_err(agent_failure)?;
+            let entries = listing.entries.into_iter().map(dir_entry).collect();
+            Ok(DirListing { entries, truncated: listing.truncated })
+        }
+        .boxed()
+    }
+}
+
+fn exec_spec(spec: ExecSpec) -> agent::ExecSpec {
+    agent::ExecSpec {
+        shell: spec.command.into_bytes(),
+        workdir: spec.workdir.map(|path| path.as_str().as_bytes().to_vec()),
+        env: spec.env,
+        timeout: spec.timeout.unwrap_or(Duration::from_millis(limits::MAX_EXEC_TIMEOUT_MS)),
+        head_bytes: spec.head_bytes,
+        tail_bytes: spec.tail_bytes,
+        stream: spec.stream,
+    }
+}
+
+fn exec_event(event: agent::ExecEvent) -> ExecEvent {
+    match event {
+        agent::ExecEvent::Started { pid } => ExecEvent::Started { pid },
+        agent::ExecEvent::Output { stream, data } => {
+            let stream = match stream {
+                agent::OutputStream::Stdout => OutputStream::Stdout,
+                agent::OutputStream::Stderr => OutputStream::Stderr,
+            };
+            ExecEvent::Output { stream, data }
+        }
+        agent::ExecEvent::Exited(outcome) => ExecEvent::Exited(ExecOutcome {
+            exit_code: outcome.exit_code,
+            signal: outcome.signal,
+            timed_out: outcome.timed_out,
+            stdout: captured(outcome.stdout),
+            stderr: captured(outcome.stderr),
+            duration: outcome.duration,
+        }),
+    }
+}
+
+fn captured(kept: agent::Captured) -> Captured {
+    Captured { head: kept.head, tail: kept.tail, total_bytes: kept.total_bytes }
+}
+
+fn dir_entry(entry: agent::DirEntry) -> DirEntry {
+    DirEntry {
+        name: String::from_utf8_lossy(&entry.name).into_owned(),
+        kind: match entry.info.kind {
+            FileKind::File => EntryKind::File,
+            FileKind::Directory => EntryKind::Dir,
+            FileKind::Symlink => EntryKind::Symlink,
+            FileKind::Other => EntryKind::Other,
+        },
+        size: entry.info.size,
+        mode: entry.info.mode,
+        modified: entry.info.modified_s,
+    }
+}

@@ -1,0 +1,285 @@
+//! Real machines: QEMU through `agentiso-host`, kernels and images from `agentiso-image`.
+//!
+//! [`artefacts`] finds what machines boot from, [`convert`] translates words between the crates, [`machine`] and
+//! [`agent`] wrap what runs.
+
+mod agent;
+mod artefacts;
+mod convert;
+mod machine;
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_core::config::Config;
+use agentiso_core::memory::HostMemory;
+use agentiso_core::names::ImageName;
+use agentiso_core::resources::Resources;
+use agentiso_host::process::Process;
+use agentiso_host::strays::{self, Stray};
+use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::{OnceCell, mpsc};
+
+use super::{
+    AttachFailure, BootFailure, Booted, DiskUsage, EraseFailure, HostFacts, ImageFailure, ImageRef, Machine,
+    MachineRecord, MachineSpec, Machines, Progress, SpawnHook, TemplateInfo,
+};
+use machine::QemuMachine;
+
+/// A killed process is gone as soon as the kernel has taken its memory back.
+const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
+const MIB: u64 = 1 << 20;
+
+/// Finding QEMU, the kernel and the accelerator is left to the first that needs them: a daemon must answer before
+/// that, and what is missing may be built while it runs.
+#[derive(Debug)]
+pub struct QemuMachines {
+    config: Config,
+    hypervisor: OnceCell<Hypervisor>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disk {
+    Fresh,
+    Existing,
+}
+
+impl QemuMachines {
+    pub fn new(config: Config) -> Self {
+        Self { config, hypervisor: OnceCell::new() }
+    }
+
+    async fn hypervisor(&self) -> Result<&Hypervisor, BootFailure> {
+        self.hypervisor
+            .get_or_try_init(|| async {
+                let unfit = |reason: String| BootFailure::HostUnfit { reason };
+                let boot =
+                    artefacts::boot_files(&self.config).await.map_err(|error| unfit(error.to_string()))?;
+                let (config, paths) = (&self.config, &self.config.paths);
+                let settings = HypervisorSettings {
+                    qemu_binary: config.vm.qemu_binary.clone(),
+                    accelerator: config.vm.accelerator,
+                    kernel: boot.kernel,
+                    initrd: boot.initrd,
+                    kernel_append: config.vm.kernel_append.clone(),
+                    boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
+                    templates_dir: paths.templates.clone(),
+                    run_dir: paths.run.clone(),
+                    probe_file: paths.probe_file(),
+                };
+                Hypervisor::open(settings).await.map_err(|error| unfit(error.to_string()))
+            })
+            .await
+    }
+
+    async fn boot(
+        &self,
+        spec: &MachineSpec,
+        disk: Disk,
+        spawned: SpawnHook,
+        progress: &Progress,
+    ) -> Result<Booted, BootFailure> {
+        let hypervisor = self.hypervisor().await?;
+        let (refuse, mut refused) = mpsc::channel(1);
+        let on_spawn = OnSpawn::new(move |record| {
+            let (spawned, refuse) = (Arc::clone(&spawned), refuse.clone());
+            async move {
+                if let Err(error) = spawned(record).await {
+                    // One refusal is enough; there is room for it.
+                    let _ = refuse.try_send(error);
+                }
+            }
+            .boxed()
+        });
+        let spec = convert::spec(&self.config, spec, on_spawn);
+        let booting = async {
+            match disk {
+                Disk::Fresh => hypervisor.create(&spec, progress).await,
+                Disk::Existing => hypervisor.start(&spec, progress).await,
+            }
+        };
+        let booted = tokio::select! {
+            // A machine that is not in the ledger must not come up; dropping the boot ends it.
+            biased;
+            Some(error) = refused.recv() => return Err(BootFailure::Ledger(error)),
+            booted = booting => booted.map_err(convert::boot_failure)?,
+        };
+        Ok(Booted {
+            machine: Arc::new(QemuMachine::new(booted.machine)),
+            rung: booted.rung,
+            boot_time: booted.boot_time,
+        })
+    }
+
+    fn processes_of(&self, wanted: impl Fn(&Stray) -> bool) -> Vec<Stray> {
+        match strays::find_strays(&self.config.paths.run, &HashSet::new()) {
+            Ok(found) => found.into_iter().filter(wanted).collect(),
+            Err(error) => {
+                tracing::error!(%error, "the host's processes cannot be searched");
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Machines for QemuMachines {
+    fn image(&self, name: &ImageName) -> Result<ImageRef, ImageFailure> {
+        artefacts::image(&self.config, name)
+    }
+
+    fn create<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
+        self.boot(spec, Disk::Fresh, spawned, progress).boxed()
+    }
+
+    fn start<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
+        self.boot(spec, Disk::Existing, spawned, progress).boxed()
+    }
+
+    fn is_alive(&self, record: &MachineRecord) -> bool {
+        Process::find(record).is_ok_and(|process| process.is_some_and(|process| !process.has_exited()))
+    }
+
+    fn attach<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        record: &'a MachineRecord,
+    ) -> BoxFuture<'a, Result<Arc<dyn Machine>, AttachFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await;
+            let hypervisor =
+                hypervisor.map_err(|error| AttachFailure::HostUnfit { reason: error.to_string() })?;
+            let spec = convert::spec(&self.config, spec, OnSpawn::default());
+            match hypervisor.attach(&spec, record).await {
+                Ok(machine) => Ok(Arc::new(QemuMachine::new(machine)) as Arc<dyn Machine>),
+                Err(AttachError::Gone) => Err(AttachFailure::Gone),
+                Err(error @ (AttachError::Process(_) | AttachError::Qmp(_) | AttachError::Agent(_))) => {
+                    Err(AttachFailure::Unreachable { reason: error.to_string() })
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn halt<'a>(&'a self, spec: &'a MachineSpec, record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()> {
+        async move {
+            if let Some(record) = record {
+                end(record).await;
+            }
+            for stray in self.processes_of(|stray| stray.id == spec.id) {
+                end(&stray.record).await;
+            }
+        }
+        .boxed()
+    }
+
+    fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
+        async move {
+            remove(&spec.run_dir).await?;
+            remove(&spec.data_dir).await
+        }
+        .boxed()
+    }
+
+    fn remove_strays<'a>(
+        &'a self,
+        is_known: &'a (dyn Fn(&str) -> bool + Send + Sync),
+    ) -> BoxFuture<'a, Vec<String>> {
+        async move {
+            let mut removed = Vec::new();
+            for stray in self.processes_of(|stray| !is_known(&stray.id.short())) {
+                let what = format!("process {} in {}", stray.record.pid, stray.run_dir.display());
+                match strays::remove_stray(&stray).await {
+                    Ok(()) => removed.push(what),
+                    Err(error) => tracing::error!(%error, "{what} could not be removed"),
+                }
+            }
+            removed
+        }
+        .boxed()
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        image: &'a ImageName,
+        resources: Resources,
+    ) -> BoxFuture<'a, Result<(), BootFailure>> {
+        async move {
+            let failed = |reason: String| BootFailure::Failed { reason };
+            let base =
+                artefacts::base_image(&self.config, image).map_err(|error| failed(error.to_string()))?;
+            let templates = self.hypervisor().await?.templates().clone();
+            let quiet = Progress::silent();
+            let made = templates.ensure_image(&base, resources, self.config.vm.init_mode, &quiet).await;
+            made.map_err(|error| failed(error.to_string()))?;
+            let images = artefacts::image_ids(&self.config);
+            let pruned = tokio::task::spawn_blocking(move || templates.prune(&images)).await;
+            if let Ok(Err(error)) = pruned {
+                tracing::warn!(%error, "templates that are of no use could not be removed");
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn templates(&self) -> Vec<TemplateInfo> {
+        let hypervisor = self.hypervisor.get();
+        hypervisor.map(|h| h.templates().list().iter().map(convert::template).collect()).unwrap_or_default()
+    }
+
+    fn disk_usage(&self, spec: &MachineSpec) -> Option<DiskUsage> {
+        let sizes = agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir).ok()?;
+        Some(DiskUsage { used_bytes: sizes.used_bytes, virtual_bytes: sizes.virtual_bytes })
+    }
+
+    fn host_memory(&self) -> Option<HostMemory> {
+        let memory = agentiso_host::host_memory::host_memory().ok().flatten()?;
+        Some(HostMemory { total_mb: memory.total_bytes / MIB, available_mb: memory.available_bytes / MIB })
+    }
+
+    fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>> {
+        async move { Ok(convert::facts(self.hypervisor().await?.facts())) }.boxed()
+    }
+}
+
+/// Ends the recorded process, if it is still that process, and waits until it is gone.
+async fn end(record: &MachineRecord) {
+    let process = match Process::find(record) {
+        Ok(Some(process)) => process,
+        Ok(None) => return,
+        Err(error) => {
+            tracing::error!(%error, "a machine's process cannot be looked at");
+            return;
+        }
+    };
+    process.kill();
+    if tokio::time::timeout(KILL_DEADLINE, process.wait()).await.is_err() {
+        tracing::error!(pid = record.pid, "a killed machine has not ended");
+    }
+}
+
+async fn remove(directory: &Path) -> Result<(), EraseFailure> {
+    let path: PathBuf = directory.into();
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
+    match removed.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(EraseFailure { what: directory.display().to_string(), source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,70 @@
+//! A whole daemon's life, for `agentiso daemon`: open, listen, serve, end on a signal.
+
+use std::sync::Arc;
+
+use agentiso_core::config::Config;
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::control::{BindError, Listener, Readiness, ReadyReport};
+use crate::daemon::{Daemon, OpenError};
+use crate::lock::LockError;
+use crate::machines::{Machines, QemuMachines};
+use crate::mcp::McpHandler;
+
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("signals cannot be received: {0}")]
+    Signals(#[source] std::io::Error),
+}
+
+/// A daemon over QEMU.
+pub async fn run(config: Config, mcp: impl McpHandler) -> Result<(), RunError> {
+    let machines = Arc::new(QemuMachines::new(config.clone()));
+    run_with(config, machines, mcp).await
+}
+
+/// Runs a daemon until SIGTERM, SIGINT or a request to shut down; all machines are stopped before it returns.
+pub async fn run_with(
+    config: Config,
+    machines: Arc<dyn Machines>,
+    mcp: impl McpHandler,
+) -> Result<(), RunError> {
+    let readiness = Readiness::from_env();
+    let opened = open(config, machines).await;
+    let (daemon, listener) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            let report = match &error {
+                RunError::Open(OpenError::Lock(LockError::Held { .. })) => ReadyReport::Held,
+                RunError::Open(_) | RunError::Bind(_) | RunError::Signals(_) => {
+                    ReadyReport::Failed(error.to_string())
+                }
+            };
+            readiness.report(&report);
+            return Err(error);
+        }
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    readiness.report(&ReadyReport::Ready);
+    tracing::info!(socket = %daemon.config().paths.daemon_socket().display(), "listening");
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping all machines"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping all machines"),
+        () = daemon.clone().serve(listener, mcp) => tracing::info!("asked to shut down: stopping all machines"),
+    }
+    daemon.shutdown().await;
+    Ok(())
+}
+
+async fn open(config: Config, machines: Arc<dyn Machines>) -> Result<(Daemon, Listener), RunError> {
+    let daemon = Daemon::open_with(config, machines).await?;
+    let listener = Listener::bind(&daemon.config().paths.daemon_socket())?;
+    Ok((daemon, listener))
+}

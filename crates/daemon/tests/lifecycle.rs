@@ -1,0 +1,288 @@
+//! The life of workspaces as a session sees it, in a world of files.
+
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use agentiso_core::lifecycle::{Phase, PublicState};
+use agentiso_core::names::ImageName;
+use agentiso_daemon::{CreateRequest, ExecSpec, LogKind, OpError, Progress, SessionKind};
+use support::{Fault, World, by_name, eventually, named, open, small};
+
+fn quiet() -> Progress {
+    Progress::silent()
+}
+
+#[tokio::test]
+async fn a_workspace_is_created_used_stopped_started_and_destroyed() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+
+    let created = session.create(named("web"), &quiet()).await.unwrap();
+    assert_eq!((created.info.state, created.info.owned), (PublicState::Running, true));
+    assert_eq!(created.info.ip.to_string(), "10.42.0.2");
+    let outcome = session.guest(&by_name("web")).await.unwrap().exec(ExecSpec::shell("hi")).await.unwrap();
+    assert_eq!((outcome.exit_code, &outcome.stdout.head[..]), (Some(0), &b"hi"[..]));
+    let logs = session.logs(&by_name("web"), LogKind::All, 10).await.unwrap();
+    assert_eq!(logs.console.as_deref(), Some("booted"));
+
+    let stopped = session.stop(&by_name("web")).await.unwrap();
+    assert_eq!((stopped.state, stopped.pid, stopped.stop_reason), (PublicState::Stopped, None, None));
+    assert!(world.processes().is_empty());
+    assert!(matches!(session.guest(&by_name("web")).await, Err(OpError::WrongState { .. })));
+    assert!(matches!(session.stop(&by_name("web")).await, Err(OpError::WrongState { .. })));
+
+    let started = session.start(&by_name("web"), &quiet()).await.unwrap();
+    assert_eq!((started.state, started.ip), (PublicState::Running, created.info.ip));
+    assert!(matches!(session.start(&by_name("web"), &quiet()).await, Err(OpError::WrongState { .. })));
+    let info = session.info(&by_name("web")).await.unwrap();
+    assert_eq!(info.disk_volsize_bytes, Some(2 << 30));
+
+    session.destroy(&by_name("web")).await.unwrap();
+    assert!(session.list(None).is_empty() && world.processes().is_empty());
+    assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
+    assert!(matches!(session.destroy(&by_name("web")).await, Err(OpError::NotFound { .. })));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn twenty_concurrent_creates_against_a_limit_of_ten_give_exactly_ten() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    let progress = quiet();
+    let creates = (0..20).map(|_| session.create(small(), &progress));
+    let results = futures::future::join_all(creates).await;
+    let made = results.iter().filter(|result| result.is_ok()).count();
+    let refused = results.iter().filter(|result| matches!(result, Err(OpError::Quota(_)))).count();
+    assert_eq!((made, refused), (10, 10));
+    assert_eq!((session.list(None).len(), world.processes().len()), (10, 10));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_met_are_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &quiet()).await.unwrap();
+    let before = world.processes();
+
+    let taken = session.create(named("web"), &quiet()).await.unwrap_err();
+    assert_eq!(taken.code(), "name_taken");
+    let tiny = CreateRequest { vcpus: Some(0), memory_mb: Some(1), disk_gb: Some(0), ..small() };
+    let Err(OpError::OutOfRange(problems)) = session.create(tiny, &quiet()).await else {
+        panic!("it was made")
+    };
+    assert_eq!(problems.len(), 3);
+    let internet = CreateRequest { allow_internet: Some(true), ..small() };
+    assert_eq!(session.create(internet, &quiet()).await.unwrap_err().code(), "unsupported");
+    let image = CreateRequest { base_image: Some(ImageName::parse("alpine").unwrap()), ..small() };
+    let missing = session.create(image, &quiet()).await.unwrap_err();
+    assert!(missing.hint().unwrap().contains("agentiso image build"), "{missing:?}");
+    world.available_mb.store(300, Ordering::Relaxed);
+    assert_eq!(session.create(small(), &quiet()).await.unwrap_err().code(), "host_memory");
+    assert_eq!((world.processes(), session.list(None).len()), (before, 1));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_boot_that_fails_leaves_nothing_and_gives_name_and_quota_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    for fault in [Fault::BootFailsBeforeSpawn, Fault::BootFailsAfterSpawn, Fault::NoSpace] {
+        for _ in 0..11 {
+            world.inject(fault);
+            session.create(named("web"), &quiet()).await.expect_err("it was told to fail");
+        }
+        assert!(session.list(None).is_empty() && world.processes().is_empty());
+        assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
+    }
+    session.create(named("web"), &quiet()).await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_create_whose_caller_is_gone_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    for fault in [Fault::BootHangsBeforeSpawn, Fault::BootHangsAfterSpawn] {
+        let session = daemon.open_session(SessionKind::Client);
+        world.inject(fault);
+        let caller = tokio::spawn(async move { session.create(named("web"), &Progress::silent()).await });
+        world.hanging.notified().await;
+        caller.abort();
+        assert!(caller.await.unwrap_err().is_cancelled());
+        let shell = daemon.open_session(SessionKind::Shell);
+        eventually("the rollback", || shell.list(None).is_empty()).await;
+        eventually("the end of its process", || world.processes().is_empty()).await;
+        assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
+    }
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_dies_is_shown_as_stopped_at_once_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    let pid = session.create(named("web"), &quiet()).await.unwrap().info.pid.unwrap();
+    let guest = session.guest(&by_name("web")).await.unwrap();
+    let running = tokio::spawn(async move { guest.exec(ExecSpec::shell("sleep")).await });
+    tokio::task::yield_now().await;
+    world.kill(pid, "signal 9");
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(&error, OpError::MachineDied { reason, .. } if reason == "signal 9"), "{error}");
+    eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
+    assert_eq!(session.list(None)[0].stop_reason.as_deref(), Some("signal 9"));
+    session.start(&by_name("web"), &quiet()).await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_destroy_that_fails_says_so_and_can_be_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &quiet()).await.unwrap();
+    world.inject(Fault::EraseFails);
+    assert_eq!(session.destroy(&by_name("web")).await.unwrap_err().code(), "destroy_failed");
+    let left = &session.list(None)[0];
+    assert_eq!(left.phase, Phase::Stopped);
+    assert!(left.stop_reason.as_ref().unwrap().contains("destroying it failed"));
+    session.destroy(&by_name("web")).await.unwrap();
+    assert!(session.list(None).is_empty());
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_the_operation_and_leaves_the_state_consistent() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    // The next save writes into a device that is always full.
+    let fill = || std::os::unix::fs::symlink("/dev/full", dir.path().join("state.json.tmp")).unwrap();
+    fill();
+    assert_eq!(session.create(named("web"), &quiet()).await.unwrap_err().code(), "no_space");
+    assert!(session.list(None).is_empty() && world.processes().is_empty());
+
+    session.create(named("web"), &quiet()).await.unwrap();
+    fill();
+    assert_eq!(session.stop(&by_name("web")).await.unwrap_err().code(), "no_space");
+    assert_eq!(session.list(None)[0].phase, Phase::Running);
+    session.stop(&by_name("web")).await.unwrap();
+    fill();
+    assert_eq!(session.start(&by_name("web"), &quiet()).await.unwrap_err().code(), "no_space");
+    assert_eq!(session.list(None)[0].phase, Phase::Stopped);
+    fill();
+    session.destroy(&by_name("web")).await.expect("a destroy is how space is made");
+    assert!(session.list(None).is_empty());
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_stops_all_machines_at_the_same_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    for _ in 0..10 {
+        session.create(small(), &quiet()).await.unwrap();
+    }
+    *world.shutdown_takes.lock().unwrap() = Duration::from_millis(300);
+    let begun = Instant::now();
+    daemon.shutdown().await;
+    assert!(begun.elapsed() < Duration::from_millis(1500), "one after the other: {:?}", begun.elapsed());
+    assert!(world.processes().is_empty());
+    assert!(matches!(session.create(small(), &quiet()).await, Err(OpError::ShuttingDown)));
+}
+
+#[tokio::test]
+async fn a_workspace_of_somebody_else_is_out_of_reach_until_it_is_adopted() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let (mine, yours) = (daemon.open_session(SessionKind::Client), daemon.open_session(SessionKind::Client));
+    mine.create(named("web"), &quiet()).await.unwrap();
+    let web = by_name("web");
+    assert!(!yours.list(None)[0].owned);
+    for refused in [
+        yours.guest(&web).await.map(drop),
+        yours.stop(&web).await.map(drop),
+        yours.info(&web).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(OpError::NotOwned { .. })), "{refused:?}");
+    }
+    // The owner made a call a moment ago.
+    assert!(matches!(yours.adopt(&web, true).await, Err(OpError::OwnerActive { .. })));
+    assert!(matches!(yours.destroy(&web).await, Err(OpError::OwnerActive { .. })));
+    assert!(yours.adopt_all(false).await.adopted.is_empty());
+    let forced = yours.adopt_all(true).await;
+    assert_eq!((forced.adopted.len(), forced.errors.len()), (0, 1));
+    // The owner hangs up.
+    drop(mine);
+    assert_eq!(yours.adopt_all(false).await.adopted.len(), 1);
+    assert!(yours.adopt(&web, false).await.is_ok(), "adopting one's own is no error");
+    yours.destroy(&web).await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn adoption_counts_against_the_quota_and_a_refusal_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let (full, other) = (daemon.open_session(SessionKind::Client), daemon.open_session(SessionKind::Client));
+    for _ in 0..10 {
+        full.create(small(), &quiet()).await.unwrap();
+    }
+    other.create(named("eleventh"), &quiet()).await.unwrap();
+    let owner = other.id().clone();
+    drop(other);
+    assert!(matches!(full.adopt(&by_name("eleventh"), true).await, Err(OpError::Quota(_))));
+    let eleventh = full.list(None).into_iter().find(|info| info.name.as_str() == "eleventh").unwrap();
+    assert_eq!(eleventh.owner, Some(owner));
+    full.destroy(&by_name("eleventh")).await.expect("cleaning up needs no quota");
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_shell_may_do_everything_and_has_no_quota() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let client = daemon.open_session(SessionKind::Client);
+    client.create(named("web"), &quiet()).await.unwrap();
+    let shell = daemon.open_session(SessionKind::Shell);
+    shell.guest(&by_name("web")).await.unwrap().exec(ExecSpec::shell("hi")).await.unwrap();
+    for _ in 0..12 {
+        shell.create(small(), &quiet()).await.unwrap();
+    }
+    shell.destroy(&by_name("web")).await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn dropping_an_exec_kills_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &quiet()).await.unwrap();
+    let guest = session.guest(&by_name("web")).await.unwrap();
+    let gave_up = tokio::time::timeout(Duration::from_millis(20), guest.exec(ExecSpec::shell("sleep"))).await;
+    assert!(gave_up.is_err());
+    assert_eq!(world.killed_commands.load(Ordering::SeqCst), 1);
+    daemon.shutdown().await;
+}
