@@ -1,0 +1,176 @@
+//! The language of these tests: a host with artefacts, and guests that run commands.
+#![allow(dead_code, reason = "every test binary uses its own part")]
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use agentiso_core::address::mac_for;
+use agentiso_core::config::{Accelerator, InitMode};
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::ImageName;
+use agentiso_core::resources::Resources;
+use agentiso_host::agent::{ExecSpec, NetworkIdentity};
+use agentiso_host::disk::qcow2_header::Header;
+use agentiso_host::{
+    BaseImage, Booted, Hypervisor, HypervisorSettings, Identity, Machine, MachineSpec, OnSpawn, Progress,
+};
+
+/// Long enough for software emulation on a busy host.
+pub const PATIENCE: Duration = Duration::from_secs(110);
+
+/// What machines are made from.
+pub struct Artefacts {
+    pub kernel: PathBuf,
+    pub initrd: PathBuf,
+    pub disk: PathBuf,
+}
+
+/// The artefacts that the environment names, or the reason why there are none.
+pub fn artefacts() -> Result<Artefacts, String> {
+    if let Some(dir) = std::env::var_os("AGENTISO_TEST_ARTEFACTS").map(PathBuf::from) {
+        let found = Artefacts {
+            kernel: dir.join("vmlinuz"),
+            initrd: dir.join("initramfs.cpio.gz"),
+            disk: dir.join("debian-minimal.qcow2"),
+        };
+        if let Some(path) = [&found.kernel, &found.initrd, &found.disk].into_iter().find(|path| !path.is_file()) {
+            return Err(format!("{} is missing", path.display()));
+        }
+        return Ok(found);
+    }
+    let Some(cache) = agentiso_testkit::test_cache() else {
+        return Err("neither AGENTISO_TEST_ARTEFACTS nor AGENTISO_TEST_CACHE is set".to_owned());
+    };
+    let newest = |dir: &str, fits: fn(&Path) -> bool| {
+        let entries =
+            std::fs::read_dir(cache.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
+        let fitting = entries.filter(|path| fits(path));
+        fitting.max_by_key(|path| path.metadata().and_then(|meta| meta.modified()).ok())
+    };
+    let kernel = newest("kernels", |path| path.join("vmlinuz").is_file()).map(|path| path.join("vmlinuz"));
+    let initrd = newest("initramfs", |path| path.to_string_lossy().ends_with(".cpio.gz"));
+    let disk = cache.join("images/debian-minimal/disk.qcow2");
+    match (kernel, initrd, disk.is_file()) {
+        (Some(kernel), Some(initrd), true) => Ok(Artefacts { kernel, initrd, disk }),
+        _ => Err(format!("{} has no kernel, initramfs or debian-minimal image", cache.display())),
+    }
+}
+
+/// Artefacts, or a return from the test after its skip was recorded.
+#[macro_export]
+macro_rules! artefacts_or_skip {
+    () => {
+        match common::artefacts() {
+            Ok(artefacts) => artefacts,
+            Err(reason) => {
+                agentiso_testkit::record_skip(&reason);
+                return;
+            }
+        }
+    };
+}
+
+pub struct TestHost {
+    pub hypervisor: Hypervisor,
+    pub settings: HypervisorSettings,
+    pub image: BaseImage,
+    dir: tempfile::TempDir,
+    next_address: AtomicU8,
+}
+
+impl TestHost {
+    /// A host with templates that all tests share: made once, by whoever is first.
+    pub async fn sharing(artefacts: &Artefacts) -> Self {
+        Self::with_templates(artefacts, Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-templates")).await
+    }
+
+    /// A host that has never seen a machine.
+    pub async fn fresh(artefacts: &Artefacts) -> Self {
+        let templates = tempfile::tempdir().unwrap().keep();
+        let mut host = Self::with_templates(artefacts, templates.clone()).await;
+        // The directory goes with the host.
+        let own = host.dir.path().join("templates");
+        std::fs::rename(&templates, &own).or_else(|_| std::fs::create_dir(&own)).unwrap();
+        host.settings.templates_dir = own;
+        host.hypervisor = Hypervisor::open(host.settings.clone()).await.unwrap();
+        host
+    }
+
+    async fn with_templates(artefacts: &Artefacts, templates_dir: PathBuf) -> Self {
+        let dir = tempfile::Builder::new().prefix("ah").tempdir_in("/tmp").unwrap();
+        let settings = HypervisorSettings {
+            qemu_binary: "qemu-system-x86_64".into(),
+            accelerator: Accelerator::Auto,
+            kernel: artefacts.kernel.clone(),
+            initrd: artefacts.initrd.clone(),
+            kernel_append: String::new(),
+            boot_timeout: PATIENCE,
+            templates_dir,
+            run_dir: dir.path().join("run"),
+            probe_file: dir.path().join("probe.json"),
+        };
+        let hypervisor = Hypervisor::open(settings.clone()).await.unwrap();
+        let image = BaseImage {
+            name: ImageName::parse("debian-minimal").unwrap(),
+            id: format!("{:?}", artefacts.disk.metadata().unwrap().modified().unwrap()),
+            virtual_size: Header::read(&artefacts.disk).unwrap().virtual_size,
+            disk: artefacts.disk.clone(),
+        };
+        Self { hypervisor, settings, image, dir, next_address: AtomicU8::new(2) }
+    }
+
+    pub fn spec(&self, resources: Resources) -> MachineSpec {
+        let id = WorkspaceId::random();
+        let network = NetworkIdentity {
+            mac: mac_for(&id),
+            address: Ipv4Addr::new(10, 42, 0, self.next_address.fetch_add(1, Ordering::Relaxed)),
+            prefix: 16,
+            gateway: Ipv4Addr::new(10, 42, 0, 1),
+            dns: vec![Ipv4Addr::new(10, 42, 0, 1)],
+        };
+        MachineSpec {
+            id,
+            resources,
+            base_image: self.image.clone(),
+            data_dir: self.dir.path().join("workspaces").join(id.to_string()),
+            run_dir: self.settings.run_dir.join(id.short()),
+            init_mode: InitMode::Fast,
+            identity: Identity {
+                hostname: format!("ws-{}", id.short()),
+                machine_id: id.as_uuid().simple().to_string(),
+                network: Some(network),
+            },
+            on_spawn: OnSpawn::default(),
+        }
+    }
+
+    pub async fn ensure_image(&self, resources: Resources) {
+        let templates = self.hypervisor.templates();
+        templates.ensure_image(&self.image, resources, InitMode::Fast, &Progress::silent()).await.unwrap();
+    }
+
+    pub async fn create(&self, spec: &MachineSpec) -> Booted {
+        self.hypervisor.create(spec, &Progress::silent()).await.unwrap()
+    }
+
+    /// Everything the host has in its run directory.
+    pub fn run_entries(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.settings.run_dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    }
+}
+
+pub const SMALL: Resources = Resources { vcpus: 1, memory_mb: 256, disk_gb: 2 };
+
+/// Runs a command in the guest and returns what it printed, trimmed.
+pub async fn sh(machine: &Machine, command: &str) -> String {
+    let agent = machine.agent().await.unwrap();
+    let stream = agent.exec(ExecSpec::new(command, Duration::from_secs(60))).await.unwrap();
+    let outcome = stream.outcome().await.unwrap();
+    let text =
+        |captured: &agentiso_host::agent::Captured| String::from_utf8_lossy(&captured.head).into_owned();
+    assert_eq!(outcome.exit_code, Some(0), "{command}: {}{}", text(&outcome.stdout), text(&outcome.stderr));
+    text(&outcome.stdout).trim().to_owned()
+}

@@ -1,0 +1,119 @@
+//! Machines that die, that are let go of and found again, and boots that are given up.
+#![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use agentiso_host::process::Process;
+use agentiso_host::{AttachError, ExitCause, MachineRecord, OnSpawn, Progress};
+use common::{SMALL, TestHost, sh};
+
+const SOON: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_machine_is_noticed_at_once_with_the_reason() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    let waiting = tokio::spawn({
+        let machine = machine.clone();
+        async move { machine.exited().await }
+    });
+    let began = Instant::now();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(machine.record().pid).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    let reason = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    eprintln!("noticed after {:?}: {reason}", began.elapsed());
+    assert_eq!(reason.cause, ExitCause::Signal(9));
+    assert!(machine.agent().await.is_err(), "there is no agent to be had any more");
+    assert!(!spec.run_dir.exists(), "its sockets are gone");
+    assert!(spec.console_log().exists() && spec.stderr_log().exists(), "its logs stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let mut spec = host.spec(SMALL);
+    spec.on_spawn = OnSpawn::new({
+        let records = records.clone();
+        move |record| {
+            records.lock().unwrap().push(record);
+            Box::pin(async {})
+        }
+    });
+    let machine = host.create(&spec).await.machine;
+    let record = machine.record().clone();
+    assert_eq!(*records.lock().unwrap(), [record.clone()], "the process was announced");
+    let pid = sh(&machine, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
+    drop(machine);
+
+    let later = MachineRecord { start_time: record.start_time + 1, ..record.clone() };
+    assert!(matches!(host.hypervisor.attach(&spec, &later).await, Err(AttachError::Gone)));
+    let mut other = spec.clone();
+    other.id = agentiso_core::ids::WorkspaceId::random();
+    assert!(matches!(host.hypervisor.attach(&other, &record).await, Err(AttachError::Gone)));
+
+    let began = Instant::now();
+    let machine = host.hypervisor.attach(&spec, &record).await.unwrap();
+    assert_eq!(sh(&machine, &format!("cat /proc/{pid}/comm")).await, "sleep");
+    eprintln!("attached and first command {:?}", began.elapsed());
+    machine.kill().await;
+    assert!(matches!(host.hypervisor.attach(&spec, &record).await, Err(AttachError::Gone)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boot_that_is_given_up_leaves_nothing() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    // Given up at different moments, from before QEMU answers to when the guest is about to be ready.
+    for after in [1, 20, 60, 150, 300] {
+        let spawned = Arc::new(Mutex::new(Vec::new()));
+        let mut spec = host.spec(SMALL);
+        spec.on_spawn = OnSpawn::new({
+            let spawned = spawned.clone();
+            move |record| {
+                spawned.lock().unwrap().push(record);
+                Box::pin(async {})
+            }
+        });
+        let silent = Progress::silent();
+        let boot = host.hypervisor.create(&spec, &silent);
+        match tokio::time::timeout(Duration::from_millis(after), boot).await {
+            // It was up before we gave up: not what this test is about.
+            Ok(booted) => drop(booted.unwrap().machine.kill().await),
+            Err(_) => {
+                assert!(!spec.data_dir.exists(), "{after} ms: its disk is left");
+                assert!(!spec.run_dir.exists(), "{after} ms: its sockets are left");
+            }
+        }
+        let records = spawned.lock().unwrap().clone();
+        for record in records {
+            if let Some(process) = Process::find(&record).unwrap() {
+                tokio::time::timeout(SOON, process.wait()).await.expect("the process was killed");
+            }
+        }
+    }
+    assert_eq!(host.run_entries(), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_own_machines_are_no_strays() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let machine = host.create(&host.spec(SMALL)).await.machine;
+    assert_eq!(host.hypervisor.find_strays(&HashSet::new()).unwrap(), []);
+    machine.kill().await;
+}

@@ -1,0 +1,109 @@
+//! Two machines from one template must not be one machine twice.
+#![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
+
+mod common;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use agentiso_core::address::format_mac;
+use agentiso_core::resources::Resources;
+use agentiso_host::Rung;
+use common::{SMALL, TestHost, sh};
+
+/// How far the guest's clock may be off: the time the question takes on a busy host.
+const CLOCK_TOLERANCE_S: f64 = 5.0;
+
+/// An idle machine's share of the host's memory, for a guest of 256 MB.
+const MAX_PSS: u64 = 150 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn siblings_have_their_own_names_addresses_random_numbers_and_the_right_time() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let specs = [host.spec(SMALL), host.spec(SMALL)];
+    let (a, b) = tokio::join!(host.create(&specs[0]), host.create(&specs[1]));
+    assert_eq!((a.rung, b.rung), (Rung::ImageTemplate, Rung::ImageTemplate));
+
+    let mut seen = Vec::new();
+    for (spec, booted) in specs.iter().zip([&a, &b]) {
+        let network = spec.identity.network.clone().unwrap();
+        let machine = &booted.machine;
+        assert_eq!(
+            sh(machine, "hostname; cat /etc/hostname").await.lines().collect::<Vec<_>>(),
+            [spec.identity.hostname.as_str(), spec.identity.hostname.as_str()]
+        );
+        assert_eq!(sh(machine, "cat /etc/machine-id").await, spec.identity.machine_id);
+        assert_eq!(sh(machine, "cat /sys/class/net/eth0/address").await, format_mac(network.mac));
+        // The kernel's own table of local addresses: the image need not have a tool for it.
+        let local = sh(machine, "cat /proc/net/fib_trie").await;
+        assert!(local.contains(&network.address.to_string()), "{local}");
+        let resolver = sh(machine, "cat /etc/resolv.conf").await;
+        assert!(resolver.contains("10.42.0.1"), "{resolver}");
+        let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let guest: f64 = sh(machine, "date +%s.%N").await.parse().unwrap();
+        assert!((guest - before).abs() < CLOCK_TOLERANCE_S, "the clock is off by {} s", guest - before);
+        seen.push(sh(machine, "od -An -N16 -tx1 /dev/urandom; cat /proc/sys/kernel/random/uuid").await);
+    }
+    assert_ne!(seen[0], seen[1]);
+
+    sh(&a.machine, "echo a > /root/mine; sync").await;
+    assert_eq!(sh(&b.machine, "ls /root").await, "", "their disks are apart");
+    a.machine.kill().await;
+    b.machine.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guest_sees_the_processors_memory_and_disk_it_was_promised() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    let resources = Resources { vcpus: 2, memory_mb: 384, disk_gb: 5 };
+    host.ensure_image(resources).await;
+    for rung in [Rung::ImageTemplate, Rung::BareTemplate] {
+        let mut spec = host.spec(resources);
+        if rung == Rung::BareTemplate {
+            // Another size of disk: no image template fits, the bare one does.
+            spec.resources.disk_gb = 7;
+        }
+        let booted = host.create(&spec).await;
+        assert_eq!(booted.rung, rung);
+        let machine = &booted.machine;
+        assert_eq!(sh(machine, "nproc").await, "2");
+        let kib: u64 = sh(machine, "awk '/MemTotal/{print $2}' /proc/meminfo").await.parse().unwrap();
+        assert!((300_000..=384 * 1024).contains(&kib), "{kib} KiB");
+        let sectors: u64 = sh(machine, "cat /sys/class/block/vda/size").await.parse().unwrap();
+        assert_eq!(sectors * 512, u64::from(spec.resources.disk_gb) << 30);
+        let blocks: u64 = sh(machine, "df -k / | tail -1 | awk '{print $2}'").await.parse().unwrap();
+        let gib = blocks as f64 / f64::from(1 << 20);
+        assert!(gib > f64::from(spec.resources.disk_gb) * 0.9, "the file system has {gib:.2} GiB");
+        let usage = host.hypervisor.disk_usage(&spec).unwrap();
+        assert_eq!(usage.virtual_bytes, u64::from(spec.resources.disk_gb) << 30);
+        machine.kill().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_siblings_share_most_of_their_memory() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    let number = |name: &str, default: u32| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let resources = Resources { memory_mb: number("AGENTISO_TEST_MEMORY_MB", 256), vcpus: 2, disk_gb: 2 };
+    host.ensure_image(resources).await;
+    let mut machines = Vec::new();
+    for _ in 0..number("AGENTISO_TEST_SIBLINGS", 3) {
+        let spec = host.spec(resources);
+        let booted = host.create(&spec).await;
+        assert_eq!(booted.rung, Rung::ImageTemplate);
+        sh(&booted.machine, "true").await;
+        machines.push(booted.machine);
+    }
+    let shares: Vec<u64> = machines.iter().map(|machine| machine.memory_pss().unwrap()).collect();
+    let total: u64 = shares.iter().sum();
+    eprintln!("{} machines of {} MB: PSS {} MB in all", shares.len(), resources.memory_mb, total >> 20);
+    for machine in &machines {
+        machine.kill().await;
+    }
+    assert!(total / (shares.len() as u64) < MAX_PSS, "{shares:?}");
+}
