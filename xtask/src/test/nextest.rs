@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::prepare::Prepared;
+use super::prepare::{FEATURES, Prepared};
 use super::tally::{SkipLog, Tally};
 use crate::shell;
 
@@ -18,7 +18,9 @@ pub(crate) fn run(prepared: &Prepared, skips: &mut SkipLog, filter: &[String]) -
         std::fs::remove_file(&report).with_context(|| format!("removing {}", report.display()))?;
     }
     let mut command = shell::cargo();
-    command.args(["nextest", "run", "--workspace", "--no-tests", "pass"]).args(filter);
+    command
+        .args(["nextest", "run", "--workspace", "--no-tests", "pass", "--features", FEATURES])
+        .args(filter);
     prepared.environment(&mut command, skips.path());
     let outcome = shell::run(&mut command);
     if !report.exists() {

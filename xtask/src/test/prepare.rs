@@ -10,6 +10,9 @@ use crate::{shell, tools};
 /// Where images, kernels and templates of test runs stay from run to run.
 const CACHE: &str = "target/test-cache";
 
+/// Crash tests end the daemon at named steps. The same features for every build, so that each is built once.
+pub(crate) const FEATURES: &str = "agentiso-daemon/fault-injection";
+
 #[derive(Debug)]
 pub(crate) struct Prepared {
     binary: PathBuf,
@@ -30,7 +33,7 @@ impl Prepared {
 
 pub(crate) fn prepare() -> Result<Prepared> {
     tools::ensure("nextest")?;
-    shell::run(shell::cargo().args(["build", "--package", "agentiso"]))?;
+    shell::run(shell::cargo().args(["build", "--package", "agentiso", "--features", FEATURES]))?;
     let binary = target_dir()?.join("debug/agentiso");
     let cache = if can_boot() { Some(fill_cache(&binary)?) } else { None };
     Ok(Prepared { binary, cache })
@@ -41,9 +44,13 @@ fn can_boot() -> bool {
     shell::succeeds(shell::command("qemu-system-x86_64").arg("--version"))
 }
 
+pub(crate) fn cache_dir() -> PathBuf {
+    shell::root().join(CACHE)
+}
+
 /// Makes the image, kernel, initramfs and templates that the end-to-end tests start from.
-pub(crate) fn fill_cache(binary: &Path) -> Result<PathBuf> {
-    let cache = shell::root().join(CACHE);
+fn fill_cache(binary: &Path) -> Result<PathBuf> {
+    let cache = cache_dir();
     let dir = cache.join("server");
     std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let config = dir.join("config.toml");

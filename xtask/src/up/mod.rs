@@ -93,7 +93,7 @@ fn check(binary: &Path) -> Result<Value> {
 }
 
 fn remove_proof_of_an_earlier_run(binary: &Path) -> Result<()> {
-    let all = json(binary, &["ps", "--all", "--json"])?;
+    let all = json(binary, &["ps", "--json"])?;
     if all.as_array().is_some_and(|all| all.iter().any(|ws| ws["name"] == PROOF)) {
         shell::run(shell::command(binary).args(["rm", PROOF]))?;
     }

@@ -1,0 +1,155 @@
+//! The daemon as commands see it: found or started, spoken to, its answers as failures with hints.
+
+use std::os::unix::net::UnixStream;
+
+use agentiso_core::names::WorkspaceRef;
+use agentiso_daemon::McpOptions;
+use agentiso_daemon::control::wire::{CreateParams, CreateResult, Event, ExecParams, ExecResult, Workspace};
+use agentiso_daemon::control::{
+    ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
+};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::progress::Display;
+
+#[derive(Debug)]
+pub(crate) struct Client(ControlClient);
+
+impl Client {
+    /// Connects; starts a daemon first if none runs.
+    pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
+        let connected = greet(context, &Hello::control()).await?;
+        Ok(Self(ControlClient::new(connected)))
+    }
+
+    /// Connects to a daemon that runs; `None` if there is none.
+    pub(crate) async fn open_running(context: &Context) -> Result<Option<Self>, Failure> {
+        match connect(&context.config.paths, &Hello::control()).await {
+            Ok(connected) => Ok(Some(Self(ControlClient::new(connected)))),
+            Err(ConnectError::NotRunning { .. }) => Ok(None),
+            Err(error) => Err(unreachable(context, error)),
+        }
+    }
+
+    /// The inner client, for what only one command asks.
+    pub(crate) fn control(&mut self) -> &mut ControlClient {
+        &mut self.0
+    }
+
+    pub(crate) fn into_control(self) -> ControlClient {
+        self.0
+    }
+
+    pub(crate) async fn workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
+        self.0.ps().await.map_err(refused)
+    }
+
+    /// What the person wrote, made unambiguous: a name, an id, or the beginning of an id. What fits nothing is
+    /// passed on, because the daemon's answer to it is the better one.
+    async fn resolve(&mut self, wanted: &str) -> Result<String, Failure> {
+        match WorkspaceRef::parse(wanted) {
+            WorkspaceRef::Id(_) => Ok(wanted.to_owned()),
+            WorkspaceRef::Name(_) => resolve_in(&self.workspaces().await?, wanted),
+        }
+    }
+
+    pub(crate) async fn create(
+        &mut self,
+        params: CreateParams,
+        display: &Display,
+    ) -> Result<CreateResult, Failure> {
+        self.0.create(params, |event| show(display, &event)).await.map_err(refused)
+    }
+
+    /// Runs a command; its output goes to `on_event`.
+    pub(crate) async fn exec(
+        &mut self,
+        mut params: ExecParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<ExecResult, Failure> {
+        params.workspace = self.resolve(&params.workspace).await?;
+        self.0.exec(params, on_event).await.map_err(refused)
+    }
+
+    pub(crate) async fn start(&mut self, wanted: &str, display: &Display) -> Result<Workspace, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.start(&wanted, |event| show(display, &event)).await.map_err(refused)
+    }
+
+    pub(crate) async fn stop(&mut self, wanted: &str) -> Result<Workspace, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.stop(&wanted).await.map_err(refused)
+    }
+
+    pub(crate) async fn destroy(&mut self, wanted: &str) -> Result<Workspace, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.rm(&wanted).await.map_err(refused)
+    }
+}
+
+/// A connection that speaks MCP from here on.
+pub(crate) async fn connect_mcp(context: &Context, options: McpOptions) -> Result<UnixStream, Failure> {
+    let connected = greet(context, &Hello::mcp(options)).await?;
+    let stream = connected.stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+async fn greet(context: &Context, hello: &Hello) -> Result<Connected, Failure> {
+    connect_or_start(&context.config.paths, &context.daemon_command()?, hello)
+        .await
+        .map_err(|error| unreachable(context, error))
+}
+
+fn unreachable(context: &Context, error: ConnectError) -> Failure {
+    let hint = match &error {
+        ConnectError::StartFailed { reason } if !reason.contains("log is") => {
+            Some(format!("the daemon's log is {}", context.config.paths.daemon_log().display()))
+        }
+        ConnectError::Socket { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Some("the daemon belongs to another user".to_owned())
+        }
+        ConnectError::Prepare { .. } => Some("`agentiso check` says which directories are used".to_owned()),
+        ConnectError::StartFailed { .. }
+        | ConnectError::StartTimedOut { .. }
+        | ConnectError::NotRunning { .. }
+        | ConnectError::Socket { .. }
+        | ConnectError::Hello(_)
+        | ConnectError::Refused { .. } => None,
+    };
+    Failure::from(error).maybe_hint(hint)
+}
+
+pub(crate) fn refused(error: ControlError) -> Failure {
+    match error {
+        ControlError::Daemon(answer) => Failure::new(answer.message).maybe_hint(answer.hint),
+        ControlError::Closed | ControlError::Broken(_) => Failure::from(error)
+            .hint("run the command again: it starts a daemon if none runs, and workspaces are found again"),
+        ControlError::Malformed(_) => Failure::from(error)
+            .hint("the daemon may be another version; `agentiso daemon stop` ends it, and the next command starts this one"),
+        ControlError::ShutdownTimedOut => Failure::from(error),
+    }
+}
+
+fn show(display: &Display, event: &Event) {
+    match event {
+        Event::Progress { step, fraction } => display.update(step, *fraction),
+        Event::Started { .. } | Event::Output { .. } => {}
+    }
+}
+
+fn resolve_in(workspaces: &[Workspace], wanted: &str) -> Result<String, Failure> {
+    if workspaces.iter().any(|workspace| workspace.name == wanted) {
+        return Ok(wanted.to_owned());
+    }
+    let prefix = wanted.to_ascii_lowercase();
+    let ids = workspaces.iter().map(|workspace| workspace.id.to_string());
+    let mut matching = ids.filter(|id| !prefix.is_empty() && id.starts_with(&prefix));
+    match (matching.next(), matching.count()) {
+        (Some(id), 0) => Ok(id),
+        (Some(_), others) => Err(Failure::new(format!("{wanted:?} is the beginning of {} ids", others + 1))
+            .hint("give more digits")),
+        (None, _) => Ok(wanted.to_owned()),
+    }
+}

@@ -1,0 +1,216 @@
+//! `agentiso check`: can this host run workspaces, and with what.
+//!
+//! Nothing is fetched or built here; only directories are made, and a probe boot where KVM might work and nobody
+//! has tried yet.
+
+mod host;
+mod report;
+
+use std::process::ExitCode;
+
+use agentiso_daemon::running_daemon;
+use agentiso_host::qemu::version::Qemu;
+use agentiso_host::templates::TemplateKind;
+use agentiso_host::{HostFacts, Hypervisor};
+use agentiso_image::{Image, Kernel};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::machinery::{self, BootFiles};
+use crate::{output, runtime};
+use report::{Outcome, Picked, Verdict};
+
+/// Check whether this host can run workspaces
+///
+/// One line per prerequisite, with the fix where something is missing, then what was picked and why. Ends with 0
+/// only if everything that is required is there.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso check
+  agentiso check --json | jq .picked.accelerator")]
+pub(crate) struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that was found out.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    outcomes: Vec<Outcome>,
+    picked: Vec<(&'static str, Picked)>,
+}
+
+impl Findings {
+    pub(crate) fn is_fit(&self) -> bool {
+        self.outcomes.iter().all(|outcome| outcome.verdict != Verdict::Failed)
+    }
+
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        report::print(&self.outcomes, &self.picked)
+    }
+}
+
+pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let findings = runtime::block_on(examine(context))?;
+    if arguments.json {
+        let paths = &context.config.paths;
+        let picked: serde_json::Map<_, _> =
+            findings.picked.iter().map(|(name, picked)| ((*name).to_owned(), json!(picked))).collect();
+        output::json(&json!({
+            "ok": findings.is_fit(),
+            "checks": findings.outcomes,
+            "picked": picked,
+            "paths": {
+                "state_file": paths.state_file,
+                "images": paths.images,
+                "kernels": paths.kernels,
+                "initramfs": paths.initramfs,
+                "templates": paths.templates,
+                "run": paths.run,
+                "log": paths.daemon_log(),
+            },
+        }))?;
+    } else {
+        findings.print()?;
+    }
+    Ok(if findings.is_fit() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) async fn examine(context: &Context) -> Findings {
+    let config = &context.config;
+    let mut outcomes = vec![qemu(context).await];
+    let (kernel, found) = kernel(context);
+    outcomes.push(found);
+    let (image, found) = base_image(context);
+    outcomes.push(found);
+    outcomes.push(host::image_tools(image.is_some()));
+    outcomes.extend(host::directories(&config.paths));
+    outcomes.extend(host::socket_length(&config.paths.run));
+    outcomes.push(host::memory(config));
+    outcomes.push(host::space(&config.paths));
+
+    let (hypervisor, found) = accelerator(context, kernel, &outcomes).await;
+    outcomes.push(found);
+    if let (Some(hypervisor), Some(image)) = (&hypervisor, &image) {
+        outcomes.push(templates(context, hypervisor, image));
+    }
+    outcomes.push(daemon(context));
+    Findings { outcomes, picked: picked(hypervisor.as_ref().map(Hypervisor::facts).as_ref()) }
+}
+
+async fn qemu(context: &Context) -> Outcome {
+    match Qemu::find(&context.config.vm.qemu_binary).await {
+        Ok(qemu) => Outcome::ok("QEMU", qemu.version_line),
+        Err(error) => {
+            Outcome::failed("QEMU", error.to_string(), "./x packages, or install QEMU 8.2 or newer")
+        }
+    }
+}
+
+fn kernel(context: &Context) -> (Option<Kernel>, Outcome) {
+    const NAME: &str = "kernel";
+    match agentiso_image::kernel::installed(&context.image_dirs(), &context.kernel_source()) {
+        Ok(Some(kernel)) => {
+            let outcome = Outcome::ok(NAME, kernel.version.clone());
+            (Some(kernel), outcome)
+        }
+        Ok(None) => (None, Outcome::failed(NAME, "not there yet", "agentiso init")),
+        Err(error) => {
+            (None, Outcome::failed(NAME, error.to_string(), "agentiso init, or set vm.kernel_path"))
+        }
+    }
+}
+
+fn base_image(context: &Context) -> (Option<Image>, Outcome) {
+    const NAME: &str = "base image";
+    let name = &context.config.storage.base_image;
+    match agentiso_image::get(&context.image_dirs(), name) {
+        Ok(Some(image)) => {
+            let outcome =
+                Outcome::ok(NAME, format!("{name}, {}", output::size(image.manifest.filesystem.bytes)));
+            (Some(image), outcome)
+        }
+        Ok(None) => (
+            None,
+            Outcome::failed(NAME, format!("{name} is not there yet"), format!("agentiso image build {name}")),
+        ),
+        Err(error) => {
+            (None, Outcome::failed(NAME, format!("{name}: {error}"), "agentiso image build --force"))
+        }
+    }
+}
+
+/// Settles the accelerator if what it needs is there.
+async fn accelerator(
+    context: &Context,
+    kernel: Option<Kernel>,
+    earlier: &[Outcome],
+) -> (Option<Hypervisor>, Outcome) {
+    const NAME: &str = "accelerator";
+    let blocked = earlier.iter().find(|outcome| {
+        outcome.verdict == Verdict::Failed && matches!(outcome.name, "QEMU" | "kernel" | "state" | "sockets")
+    });
+    let Some(kernel) = kernel.filter(|_| blocked.is_none()) else {
+        let first = blocked.map_or("kernel", |outcome| outcome.name);
+        return (None, Outcome::failed(NAME, "not tried", format!("put \"{first}\" right first")));
+    };
+    let opened = async {
+        let initrd = machinery::initramfs(context, &kernel).await?;
+        machinery::hypervisor(context, &BootFiles { kernel, initrd }).await
+    }
+    .await;
+    match opened {
+        Ok(hypervisor) => {
+            let facts = hypervisor.facts();
+            let detail = format!("{}, {}", facts.accelerator.as_str(), facts.accelerator_reason);
+            (Some(hypervisor), Outcome::ok(NAME, detail))
+        }
+        Err(failure) => (None, Outcome::failed(NAME, failure.to_string(), "see docs/troubleshooting.md")),
+    }
+}
+
+fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Outcome {
+    const NAME: &str = "templates";
+    if !context.config.vm.templates {
+        return Outcome::note(NAME, "switched off; every machine boots cold", "set vm.templates to true");
+    }
+    let there = hypervisor.templates().list();
+    let of_image = there.iter().any(|template| match &template.manifest.inputs.kind {
+        TemplateKind::Image { image_id, .. } => *image_id == image.manifest.id,
+        TemplateKind::Bare => false,
+    });
+    if of_image {
+        Outcome::ok(NAME, format!("{} there", there.len()))
+    } else {
+        Outcome::note(NAME, "none for the base image yet; the first workspace boots cold", "agentiso init")
+    }
+}
+
+fn daemon(context: &Context) -> Outcome {
+    match running_daemon(&context.config.paths.lock_file()) {
+        Some(pid) => Outcome::ok("daemon", format!("running, pid {pid}")),
+        None => Outcome::ok("daemon", "not running; the first command that needs it starts it"),
+    }
+}
+
+fn picked(facts: Option<&HostFacts>) -> Vec<(&'static str, Picked)> {
+    let accelerator = match facts {
+        Some(facts) => Picked::new(facts.accelerator.as_str(), facts.accelerator_reason.clone()),
+        None => Picked::new("none", "not settled, see above"),
+    };
+    let (storage, transport, network) = facts.map_or(("qcow2", "virtio-serial", "isolated"), |facts| {
+        (facts.storage, facts.transport, facts.network)
+    });
+    vec![
+        ("accelerator", accelerator),
+        ("storage", Picked::new(storage, "overlays on the base image, without privileges")),
+        ("transport", Picked::new(transport, "works without privileges and survives a template's restore")),
+        (
+            "network",
+            Picked::new(network, "workspaces reach nothing; there is no network backend in this version"),
+        ),
+    ]
+}

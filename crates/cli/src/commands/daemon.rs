@@ -1,0 +1,135 @@
+//! `agentiso daemon`: the process that owns the workspaces, in the foreground, and what one asks of it from outside.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use agentiso_daemon::running_daemon;
+use agentiso_mcp::Mcp;
+use clap::Subcommand;
+use serde_json::json;
+use tracing_subscriber::EnvFilter;
+
+use crate::client::{self, Client};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::{output, runtime};
+
+/// How long the runtime waits at the end for threads that are in the middle of a system call.
+const LAST_THREADS: Duration = Duration::from_secs(2);
+
+/// Run the daemon in the foreground, or ask about the one that runs
+///
+/// There is one daemon per state file. Commands and `agentiso serve` start it when they need it, so running it by hand is
+/// for service managers and for looking at its log. SIGTERM and SIGINT stop all workspaces in an orderly way, save the
+/// state and end it.
+#[derive(clap::Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  agentiso daemon
+  RUST_LOG=debug agentiso daemon
+  agentiso daemon status
+  agentiso daemon stop"
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Status(Status),
+    Stop(Stop),
+}
+
+/// Show the daemon that runs, if any
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso daemon status
+  agentiso daemon status --json | jq .pid")]
+struct Status {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Stop all workspaces in an orderly way and end the daemon
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso daemon stop")]
+struct Stop {}
+
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        None => foreground(context),
+        Some(Command::Status(arguments)) => status(context, &arguments),
+        Some(Command::Stop(Stop {})) => stop(context),
+    }
+}
+
+fn foreground(context: &Context) -> Result<ExitCode, Failure> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::stderr_has_colour())
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("the runtime cannot start: {error}")))?;
+    let mcp = Mcp::new(context.config.server.tools.clone());
+    let ended = runtime.block_on(agentiso_daemon::run(context.config.clone(), mcp));
+    runtime.shutdown_timeout(LAST_THREADS);
+    ended?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {
+    let holder = running_daemon(&context.config.paths.lock_file());
+    let answer = runtime::block_on(async {
+        match Client::open_running(context).await? {
+            Some(mut client) => Ok(Some(client.control().status().await.map_err(client::refused)?)),
+            None => Ok::<_, Failure>(None),
+        }
+    })??;
+    if arguments.json {
+        output::json(&match &answer {
+            Some(status) => json!(status),
+            None => json!({ "pid": holder }),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match (&answer, holder) {
+        (Some(status), _) => {
+            output::line(&format!("daemon: running, pid {}, version {}", status.pid, status.version))?;
+            output::line(&format!("workspaces: {}, {} running", status.workspaces, status.running))?;
+            if let Some(host) = &status.host {
+                output::line(&format!("machines: {}, {}", host.accelerator, host.qemu_version))?;
+            }
+            if let Some(problem) = &status.host_problem {
+                output::line(&format!("machines: cannot run: {problem}"))?;
+            }
+            output::line(&format!("log: {}", context.config.paths.daemon_log().display()))?;
+        }
+        (None, Some(pid)) => output::line(&format!("daemon: pid {pid} holds the lock but does not listen"))?,
+        (None, None) => output::line("daemon: not running")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stop(context: &Context) -> Result<ExitCode, Failure> {
+    runtime::block_on(async {
+        match Client::open_running(context).await? {
+            Some(client) => {
+                client.into_control().shutdown().await.map_err(client::refused)?;
+                output::line("daemon stopped")
+            }
+            None => output::line("no daemon runs"),
+        }
+    })??;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,212 @@
+//! `agentiso init`: everything a host needs for its first workspace, step by step. What is there is kept, so that it can
+//! be interrupted and run again.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agentiso_core::names::ImageName;
+use agentiso_host::qemu::version::Qemu;
+use agentiso_host::{Hypervisor, Progress};
+use agentiso_image::{Existing, Image, Kernel, Recipe};
+
+use super::check;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::machinery::{self, BootFiles};
+use crate::progress::Display;
+use crate::{example_config, output, runtime};
+
+/// Set this host up: directories, kernel, initramfs, base image, templates
+///
+/// Needs no root. What is there already is kept; run it again after an interruption or an upgrade.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso init
+  agentiso init --yes --config /etc/agentiso.toml
+  agentiso init --kernel /boot/vmlinuz-custom")]
+pub(crate) struct Arguments {
+    /// Do not ask before downloading
+    #[arg(long, short)]
+    yes: bool,
+    /// A kernel of your own instead of Debian's
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// An initramfs of your own instead of agentiso's
+    #[arg(long, value_name = "FILE")]
+    initrd: Option<PathBuf>,
+    /// For ZFS storage, which this version does not have
+    #[arg(long, value_name = "PATH")]
+    pool_path: Option<PathBuf>,
+}
+
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let context = with_overrides(context, &arguments)?;
+    if arguments.pool_path.is_some() {
+        eprintln!(
+            "note: --pool-path is for ZFS storage; this version keeps disks as qcow2 files and ignores it"
+        );
+    }
+    confirm_download(&context, arguments.yes)?;
+    runtime::block_on(set_up(&context))??;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `--kernel` and `--initrd` hold for this run; the daemon goes by the configuration, so that is said.
+fn with_overrides(context: &Context, arguments: &Arguments) -> Result<Context, Failure> {
+    let mut context = context.clone();
+    let vm = &mut context.config.vm;
+    for (option, given, place, key) in [
+        ("--kernel", &arguments.kernel, &mut vm.kernel_path, "kernel_path"),
+        ("--initrd", &arguments.initrd, &mut vm.initrd_path, "initrd_path"),
+    ] {
+        let Some(given) = given else { continue };
+        let path = given.canonicalize().map_err(|error| {
+            Failure::usage(format!("{option}: {} cannot be read: {error}", given.display()))
+        })?;
+        if place.as_ref() != Some(&path) {
+            let shown = toml_string(&path);
+            eprintln!(
+                "note: for the daemon to use it, put `{key} = {shown}` under [vm] into the configuration"
+            );
+        }
+        *place = Some(path);
+    }
+    Ok(context)
+}
+
+/// TOML's basic strings escape like JSON's.
+fn toml_string(path: &Path) -> String {
+    serde_json::Value::from(path.display().to_string()).to_string()
+}
+
+/// The one thing that a person may want to know beforehand. Without a terminal there is nobody to ask.
+fn confirm_download(context: &Context, yes: bool) -> Result<(), Failure> {
+    let there = agentiso_image::get(&context.image_dirs(), &context.config.storage.base_image)?.is_some();
+    if yes || there || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    eprint!("The base image is built from Debian packages, some hundred MB to download. Go on? [Y/n] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "" | "y" | "yes" => Ok(()),
+        _ => Err(Failure::new("nothing was done").hint("run it again when it suits you")),
+    }
+}
+
+async fn set_up(context: &Context) -> Result<(), Failure> {
+    let display = Display::start("QEMU");
+    let qemu = Qemu::find(&context.config.vm.qemu_binary).await.map_err(|error| {
+        Failure::from(error).hint("on Debian and Ubuntu: apt-get install qemu-system-x86 qemu-utils")
+    })?;
+    display.done(&qemu.version_line);
+
+    make_directories(context)?;
+    example_config::write(context)?;
+    let kernel = kernel(context).await?;
+    let display = Display::start("initramfs");
+    let initrd = machinery::initramfs(context, &kernel).await?;
+    display.done("ready");
+    let image = base_image(context).await?;
+
+    let display = Display::start("accelerator");
+    display.update("looking for KVM", None);
+    let hypervisor = machinery::hypervisor(context, &BootFiles { kernel, initrd }).await?;
+    let facts = hypervisor.facts();
+    display.done(&format!("{}, {}", facts.accelerator.as_str(), facts.accelerator_reason));
+    if context.config.vm.templates {
+        templates(context, &hypervisor, &image).await?;
+    }
+    drop(hypervisor);
+
+    let findings = check::examine(context).await;
+    if findings.is_fit() {
+        return Ok(());
+    }
+    findings.print()?;
+    Err(Failure::new("the host is not ready; see the lines above"))
+}
+
+fn make_directories(context: &Context) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let paths = &context.config.paths;
+    for dir in [&paths.data, &paths.workspaces, &paths.transfer, &paths.run] {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| {
+            Failure::new(format!("{} cannot be made: {error}", dir.display()))
+                .hint("`agentiso check` says which key of the configuration moves it")
+        })?;
+    }
+    for dir in [&paths.images, &paths.kernels, &paths.initramfs, &paths.templates] {
+        std::fs::create_dir_all(dir)
+            .map_err(|error| Failure::new(format!("{} cannot be made: {error}", dir.display())))?;
+    }
+    Ok(())
+}
+
+async fn kernel(context: &Context) -> Result<Kernel, Failure> {
+    let display = Display::start("kernel");
+    let kernel = agentiso_image::kernel::ensure(
+        &context.image_dirs(),
+        &context.kernel_source(),
+        false,
+        &display.reporter(),
+    )
+    .await?;
+    display.done(&kernel.version);
+    Ok(kernel)
+}
+
+async fn base_image(context: &Context) -> Result<Image, Failure> {
+    let name = &context.config.storage.base_image;
+    let dirs = context.image_dirs();
+    let display = Display::start(&format!("image {name}"));
+    let image = match (agentiso_image::get(&dirs, name)?, recipe(name)) {
+        (Some(image), _) => image,
+        (None, Some(recipe)) => {
+            agentiso_image::build(
+                &dirs,
+                name,
+                recipe,
+                &context.package_source(),
+                Existing::Keep,
+                &display.reporter(),
+            )
+            .await?
+        }
+        (None, None) => {
+            return Err(Failure::new(format!(
+                "storage.base_image is {name}, which is not there and has no recipe"
+            ))
+            .hint(format!("`agentiso image import {name} FILE`, or set storage.base_image to debian-dev")));
+        }
+    };
+    display.done(&format!("ready, {}", output::size(image.manifest.filesystem.bytes)));
+    Ok(image)
+}
+
+fn recipe(name: &ImageName) -> Option<Recipe> {
+    Recipe::parse(name.as_str())
+}
+
+/// A host without templates works, only slower; so a failure here is told and not fatal.
+async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Result<(), Failure> {
+    let config = &context.config;
+    let display = Arc::new(Display::start("templates"));
+    let shown = Arc::clone(&display);
+    let progress = Progress::new(move |step, fraction| shown.update(step, fraction));
+    let image = machinery::base_image(context, image);
+    let made = hypervisor
+        .templates()
+        .ensure_image(&image, config.default_resources(), config.vm.init_mode, &progress)
+        .await;
+    drop(progress);
+    match made {
+        Ok(_) => display.finish("ready"),
+        Err(error) => display.finish(&format!("not made, machines will boot cold: {error}")),
+    }
+    Ok(())
+}

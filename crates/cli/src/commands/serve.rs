@@ -1,0 +1,79 @@
+//! `agentiso serve`: the bridge between an MCP client on our standard streams and the daemon.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use agentiso_daemon::McpOptions;
+use agentiso_mcp::Profile;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::client::{self, Client};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::pipe::{self, End};
+use crate::runtime;
+
+/// Serve MCP on standard input and output
+///
+/// Starts the daemon if none runs. When standard input ends, so does this command; workspaces stay and can be
+/// adopted by the next session. On a terminal there is no client to speak to, so it only waits.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  claude mcp add agentiso -- agentiso serve
+  agentiso serve --tools core
+  agentiso serve --tools exec,file_read,workspace_create
+  agentiso serve --read-only --config /etc/agentiso.toml")]
+pub(crate) struct Arguments {
+    /// Which tools are offered: full, core, or names separated by commas [default: server.tools, which is full]
+    #[arg(long, value_name = "core|full|LIST")]
+    tools: Option<String>,
+    /// Offer only tools that change nothing
+    #[arg(long)]
+    read_only: bool,
+}
+
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
+    if io::stdin().is_terminal() {
+        return wait_on_terminal(context);
+    }
+    let tools = arguments.tools.as_deref().unwrap_or(&context.config.server.tools);
+    if let Err(error) = Profile::parse(tools, arguments.read_only) {
+        return Err(Failure::usage(error.to_string()));
+    }
+    let runtime = runtime::runtime()?;
+    let options = McpOptions { tools: arguments.tools, read_only: arguments.read_only };
+    let socket = runtime.block_on(client::connect_mcp(context, options))?;
+    // The runtime has done its part; bytes are carried by threads.
+    runtime.shutdown_background();
+    match pipe::run(io::stdin(), io::stdout(), socket) {
+        Ok(End::Client) => Ok(ExitCode::SUCCESS),
+        Ok(End::Daemon) => {
+            Err(Failure::new("the daemon ended while the client was connected").hint(format!(
+                "its log is {}; starting the client again starts a daemon",
+                context.config.paths.daemon_log().display()
+            )))
+        }
+        Err(error) => Err(Failure::new(format!("the connection to the daemon cannot be used: {error}"))),
+    }
+}
+
+fn wait_on_terminal(context: &Context) -> Result<ExitCode, Failure> {
+    let program =
+        std::env::current_exe().map_or_else(|_| "agentiso".to_owned(), |path| path.display().to_string());
+    runtime::runtime()?.block_on(async {
+        Client::open(context).await?;
+        eprintln!(
+            "agentiso serve speaks MCP on standard input, and this is a terminal. Let a client start it instead, for \
+             example: claude mcp add agentiso -- {program} serve"
+        );
+        eprintln!("The daemon is running. Waiting for ctrl-C, which ends this command and not the daemon.");
+        let mut terminated = signal(SignalKind::terminate()).map_err(runtime::no_signals)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(runtime::no_signals)?;
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}

@@ -1,0 +1,162 @@
+//! `agentiso status`: what the state file says, without the daemon.
+//!
+//! It is the command for when something is wrong, so it never fails: what cannot be read is part of the answer.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::lifecycle::{Phase, PublicState};
+use agentiso_daemon::ledger::{self, LedgerDocument, StoredWorkspace};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::failure::{Failure, chain};
+use crate::output;
+use crate::processes;
+
+/// Show what the state file says, without asking the daemon
+///
+/// Always ends with 0. A workspace that should be running but whose process is gone is flagged: the daemon was
+/// not there to notice.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso status
+  agentiso status --json | jq '.workspaces[] | select(.dead)'")]
+pub(crate) struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Status {
+    state_file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    saved_at: Option<Timestamp>,
+    daemon_pid: Option<u32>,
+    workspaces: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    workspace_id: WorkspaceId,
+    name: String,
+    state: PublicState,
+    phase: Phase,
+    ip: String,
+    image: String,
+    created_at: Timestamp,
+    snapshots: usize,
+    pid: Option<i32>,
+    /// The ledger says it runs, and its process is not there.
+    dead: bool,
+    stop_reason: Option<String>,
+}
+
+pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let path = &context.config.paths.state_file;
+    let (document, problem) = match ledger::read(path) {
+        Ok(document) => (document, None),
+        Err(error) => (None, Some(chain(&error))),
+    };
+    let exists = document.is_some();
+    let status = Status {
+        state_file: path.display().to_string(),
+        problem,
+        saved_at: document.as_ref().map(|document| document.saved_at),
+        daemon_pid: agentiso_daemon::running_daemon(&context.config.paths.lock_file()),
+        workspaces: document.map(rows).unwrap_or_default(),
+    };
+    if arguments.json {
+        output::json(&status)?;
+    } else {
+        print(&status, path, exists)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rows(document: LedgerDocument) -> Vec<Row> {
+    let mut rows: Vec<Row> = document.workspaces.into_iter().map(|(id, stored)| row(id, stored)).collect();
+    rows.sort_by_key(|row| row.created_at);
+    rows
+}
+
+fn row(id: WorkspaceId, stored: StoredWorkspace) -> Row {
+    let state = stored.phase.public();
+    let alive = stored.machine.as_ref().is_some_and(processes::is_alive);
+    Row {
+        workspace_id: id,
+        name: stored.name.to_string(),
+        state,
+        phase: stored.phase,
+        ip: stored.ip.to_string(),
+        image: stored.image.name.to_string(),
+        created_at: stored.created_at,
+        snapshots: 0,
+        pid: stored.machine.as_ref().map(|machine| machine.pid),
+        dead: state == PublicState::Running && !alive,
+        stop_reason: stored.stop_reason,
+    }
+}
+
+fn print(status: &Status, path: &Path, exists: bool) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    match status.daemon_pid {
+        Some(pid) => output::line(&format!("daemon: running, pid {pid}"))?,
+        None => output::line("daemon: not running")?,
+    }
+    match (&status.problem, status.saved_at) {
+        (Some(problem), _) => output::line(&format!("state: cannot be read: {problem}"))?,
+        (None, Some(saved)) => {
+            output::line(&format!("state: {}, saved {}", path.display(), output::age(saved, now)))?;
+        }
+        (None, None) => output::line(&format!("state: none yet at {}", path.display()))?,
+    }
+    if status.workspaces.is_empty() {
+        return if exists { output::line("no workspaces") } else { Ok(()) };
+    }
+    let rows = status
+        .workspaces
+        .iter()
+        .map(|row| {
+            [
+                row.name.clone(),
+                if row.dead {
+                    format!("{} (dead)", state_word(row.state))
+                } else {
+                    state_word(row.state).to_owned()
+                },
+                row.ip.clone(),
+                row.image.clone(),
+                output::age(row.created_at, now),
+                row.snapshots.to_string(),
+            ]
+        })
+        .collect();
+    output::line(&output::table(["NAME", "STATE", "IP", "IMAGE", "CREATED", "SNAPSHOTS"], rows))?;
+    for row in status.workspaces.iter().filter(|row| row.dead) {
+        let pid = row.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        output::line(&format!(
+            "{}: should be running, but its process{pid} is gone; the daemon will mark it when it starts",
+            row.name
+        ))?;
+    }
+    for row in &status.workspaces {
+        if let Some(reason) = &row.stop_reason {
+            output::line(&format!("{}: stopped because {reason}", row.name))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn state_word(state: PublicState) -> &'static str {
+    match state {
+        PublicState::Running => "running",
+        PublicState::Stopped => "stopped",
+        PublicState::Suspended => "suspended",
+    }
+}

@@ -1,0 +1,56 @@
+//! What machines run on: kernel, initramfs and hypervisor, as the configuration wants them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentiso_host::{BaseImage, Hypervisor, HypervisorSettings};
+use agentiso_image::{Image, Kernel};
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The files that a machine boots from.
+#[derive(Clone, Debug)]
+pub(crate) struct BootFiles {
+    pub(crate) kernel: Kernel,
+    pub(crate) initrd: PathBuf,
+}
+
+/// The configured initramfs, or ours for this kernel; ours is made in a moment if it is not there.
+pub(crate) async fn initramfs(context: &Context, kernel: &Kernel) -> Result<PathBuf, Failure> {
+    match &context.config.vm.initrd_path {
+        Some(path) if path.is_file() => Ok(path.clone()),
+        Some(path) => Err(Failure::new(format!("vm.initrd_path: there is no file {}", path.display()))),
+        None => {
+            let agent = agentiso_image::guest_agent()?;
+            Ok(agentiso_image::initramfs::ensure(&context.image_dirs(), kernel, agent).await?)
+        }
+    }
+}
+
+/// Finds QEMU and settles the accelerator; that may take a probe boot.
+pub(crate) async fn hypervisor(context: &Context, files: &BootFiles) -> Result<Hypervisor, Failure> {
+    let config = &context.config;
+    let settings = HypervisorSettings {
+        qemu_binary: config.vm.qemu_binary.clone(),
+        accelerator: config.vm.accelerator,
+        kernel: files.kernel.vmlinuz.clone(),
+        initrd: files.initrd.clone(),
+        kernel_append: config.vm.kernel_append.clone(),
+        boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
+        templates_dir: config.paths.templates.clone(),
+        run_dir: config.paths.run.clone(),
+        probe_file: config.paths.probe_file(),
+    };
+    Ok(Hypervisor::open(settings).await?)
+}
+
+/// A built image as the hypervisor takes it.
+pub(crate) fn base_image(context: &Context, image: &Image) -> BaseImage {
+    BaseImage {
+        name: context.config.storage.base_image.clone(),
+        id: image.manifest.id.clone(),
+        disk: image.disk.clone(),
+        virtual_size: image.manifest.filesystem.bytes,
+    }
+}

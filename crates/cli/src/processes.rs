@@ -1,0 +1,43 @@
+//! Looking at a machine's process without the daemon.
+
+use agentiso_daemon::machines::MachineRecord;
+
+/// Whether the recorded process itself lives: same pid, same start, same boot of the host.
+pub(crate) fn is_alive(record: &MachineRecord) -> bool {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    record.boot_id == boot_id.trim()
+        && std::fs::read(format!("/proc/{}/stat", record.pid))
+            .is_ok_and(|stat| start_of_living(&stat) == Some(record.start_time))
+}
+
+/// The start time in a line of /proc/PID/stat, unless the process is only waiting to be reaped.
+fn start_of_living(stat: &[u8]) -> Option<u64> {
+    // The name, in parentheses, may itself hold spaces and parentheses.
+    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    // The state is field 3, the start time field 22.
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_record() -> MachineRecord {
+        let stat = std::fs::read("/proc/self/stat").unwrap();
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned();
+        MachineRecord { pid: std::process::id() as i32, start_time: start_of_living(&stat).unwrap(), boot_id }
+    }
+
+    #[test]
+    fn this_process_lives_and_another_with_its_pid_does_not() {
+        assert!(is_alive(&own_record()));
+        assert!(!is_alive(&MachineRecord { start_time: 1, ..own_record() }));
+        assert!(!is_alive(&MachineRecord { boot_id: "another boot".to_owned(), ..own_record() }));
+    }
+}
