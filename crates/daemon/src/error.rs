@@ -180,7 +180,7 @@ impl OpError {
                     "`agentiso logs {name}` shows its last output; `agentiso start {name}` brings it up again"
                 )
             }
-            Self::Boot { .. } => "`agentiso check --deep` tries the boot step by step".to_owned(),
+            Self::Boot { .. } => "`agentiso check` says what this host lacks; the daemon's log tells more".to_owned(),
             Self::NotOwned { .. }
             | Self::OwnerActive { .. }
             | Self::WrongState { .. }

@@ -14,7 +14,7 @@ use crate::machines::{ImageFailure, ImageRef};
 
 #[derive(Debug, Error)]
 pub(super) enum ArtefactError {
-    #[error("no kernel is there; `agentiso image build` fetches one")]
+    #[error("no kernel is there; `agentiso init` fetches one")]
     NoKernel,
     #[error(transparent)]
     Kernel(#[from] KernelError),
