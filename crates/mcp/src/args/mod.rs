@@ -7,10 +7,13 @@
 //! (`120.0`, `1e3`: several languages have no other numbers); a number in quotes is refused, because what looks
 //! like one may be a name.
 
-mod kinds;
+mod names;
 mod param;
 mod reader;
+mod values;
+mod words;
 
-pub(crate) use kinds::{Choice, Env, FileMode, Flag, GuestFile, Image, Integer, NewName, Text, Workspace};
+pub(crate) use names::{GuestFile, Image, NewName, Workspace};
 pub(crate) use param::{Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
+pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text};

@@ -16,6 +16,25 @@ pub(crate) trait Param: Parameter {
     fn parse(&self, value: Value) -> Result<Self::Output, Vec<String>>;
 }
 
+/// Implements the part that all kinds share. `$self.schema_of()` gives the rest of the schema.
+macro_rules! parameter {
+    ($kind:ident $(<$generic:ident>)?) => {
+        impl $(<$generic: Copy + Sync + 'static>)? Parameter for $kind $(<$generic>)? {
+            fn name(&self) -> &'static str {
+                self.name
+            }
+
+            fn schema(&self) -> Map<String, Value> {
+                let Value::Object(mut schema) = self.schema_of() else { return Map::new() };
+                schema.insert("description".to_owned(), self.about.into());
+                schema
+            }
+        }
+    };
+}
+
+pub(super) use parameter;
+
 /// A parameter's place in one tool.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {

@@ -5,8 +5,9 @@ use agentiso_core::suggest::nearest;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::kinds::{Workspace, echo};
+use super::names::Workspace;
 use super::param::{Param, Parameter, Slot};
+use super::words::echo;
 
 /// How many problems are reported; the rest is counted. A client that sends a thousand wrong arguments does not
 /// need a thousand sentences.

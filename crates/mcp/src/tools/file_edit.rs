@@ -41,7 +41,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let (workspace, path, old, new) = args.finish((|| Some((workspace?, path?, old?, new?)))())?;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
-        let count = guest.edit_file(&path, &old, &new, false).await.map_err(file_failure)?;
+        let count =
+            guest.edit_file(&path, &old, &new, false).await.map_err(|error| file_failure(error, &path))?;
         Ok(Answer::text(
             format!("Replaced the first occurrence in {path} in workspace {}.", guest.name()),
             json!({ "path": path.as_str(), "replacements": count }),

@@ -30,7 +30,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let (workspace, path) = args.finish((|| Some((workspace?, path?)))())?;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
-        let listing = guest.list_dir(&path).await.map_err(file_failure)?;
+        let listing = guest.list_dir(&path).await.map_err(|error| file_failure(error, &path))?;
         let mut entries = listing.entries;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let shown = entries.len();

@@ -56,8 +56,10 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         args.finish((|| Some((workspace?, path?, offset?.unwrap_or(0), limit?)))())?;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
-        let content =
-            guest.read_file(&path, offset, limit.unwrap_or(MAX_FILE)).await.map_err(file_failure)?;
+        let content = guest
+            .read_file(&path, offset, limit.unwrap_or(MAX_FILE))
+            .await
+            .map_err(|error| file_failure(error, &path))?;
         let rest = content.size.saturating_sub(offset);
         if limit.is_none() && rest > MAX_FILE {
             let message =

@@ -52,7 +52,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         let guest = call.session.guest(&workspace).await?;
         let bytes = content.len();
         let file = WriteFile { path: path.clone(), mode: Some(mode), create_parents: true };
-        guest.write_file(file, content.into()).await.map_err(file_failure)?;
+        guest.write_file(file, content.into()).await.map_err(|error| file_failure(error, &path))?;
         Ok(Answer::text(
             format!("Wrote {bytes} bytes to {path} in workspace {}.", guest.name()),
             json!({ "path": path.as_str(), "bytes": bytes }),

@@ -1,5 +1,6 @@
 //! Parameters and advice that several tools share.
 
+use agentiso_core::paths::GuestPath;
 use agentiso_daemon::OpError;
 
 use crate::answer::Failure;
@@ -12,9 +13,12 @@ pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about:
 
 pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path in the workspace." };
 
-/// A failure of a file tool, with advice for what the guest refuses.
-pub(super) fn file_failure(error: OpError) -> Failure {
-    let failure = Failure::from(error);
+/// A failure of a file tool: it names the path, and has advice for what the guest refuses.
+pub(super) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
+    let mut failure = Failure::from(error);
+    if !failure.message.contains(path.as_str()) {
+        failure.message.push_str(&format!(" ({path})"));
+    }
     if failure.hint.is_some() {
         return failure;
     }

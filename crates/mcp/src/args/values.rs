@@ -1,36 +1,12 @@
-//! The kinds of parameters that tools have.
+//! Parameters that hold plain values: numbers, truth, text, words, permissions, variables.
 
 use std::collections::BTreeMap;
 
 use agentiso_core::env::{self, EnvError};
-use agentiso_core::names::{ImageName, MAX_NAME_LEN, WorkspaceName, WorkspaceRef};
-use agentiso_core::paths::{GuestPath, MAX_PATH_LEN};
 use serde_json::{Map, Value, json};
 
-use super::param::{Param, Parameter};
-
-/// What names of workspaces and images are made of, as JSON Schema says it.
-const NAME_PATTERN: &str = "^[A-Za-z0-9._-]+$";
-
-/// How much of a wrong value is repeated in the complaint about it.
-const MAX_ECHO: usize = 60;
-
-/// Implements the part that all kinds share. `$self.schema_of()` gives the rest of the schema.
-macro_rules! parameter {
-    ($kind:ident $(<$generic:ident>)?) => {
-        impl $(<$generic: Copy + Sync + 'static>)? Parameter for $kind $(<$generic>)? {
-            fn name(&self) -> &'static str {
-                self.name
-            }
-
-            fn schema(&self) -> Map<String, Value> {
-                let Value::Object(mut schema) = self.schema_of() else { return Map::new() };
-                schema.insert("description".to_owned(), self.about.into());
-                schema
-            }
-        }
-    };
-}
+use super::param::{Param, Parameter, parameter};
+use super::words::{describe, echo, kind, string};
 
 /// A number of a named unit within bounds.
 pub(crate) struct Integer {
@@ -192,104 +168,6 @@ impl<T: Copy + Sync + 'static> Param for Choice<T> {
     }
 }
 
-/// Which workspace is meant: a name or a UUID.
-pub(crate) struct Workspace {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-}
-
-impl Workspace {
-    fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
-    }
-}
-
-parameter!(Workspace);
-
-impl Param for Workspace {
-    type Output = WorkspaceRef;
-
-    fn parse(&self, value: Value) -> Result<WorkspaceRef, Vec<String>> {
-        let text = string(value)?;
-        match WorkspaceRef::parse(&text) {
-            id @ WorkspaceRef::Id(_) => Ok(id),
-            WorkspaceRef::Name(name) => match WorkspaceName::parse(&name) {
-                Ok(name) => Ok(WorkspaceRef::Name(name.as_str().to_owned())),
-                Err(problem) => Err(vec![format!(
-                    "must be a workspace's name or UUID ({problem}); workspace_list shows them"
-                )]),
-            },
-        }
-    }
-}
-
-/// The name of a workspace that is to be made.
-pub(crate) struct NewName {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-}
-
-impl NewName {
-    fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
-    }
-}
-
-parameter!(NewName);
-
-impl Param for NewName {
-    type Output = WorkspaceName;
-
-    fn parse(&self, value: Value) -> Result<WorkspaceName, Vec<String>> {
-        WorkspaceName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
-    }
-}
-
-/// The name of a base image.
-pub(crate) struct Image {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-}
-
-impl Image {
-    fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
-    }
-}
-
-parameter!(Image);
-
-impl Param for Image {
-    type Output = ImageName;
-
-    fn parse(&self, value: Value) -> Result<ImageName, Vec<String>> {
-        ImageName::parse(&string(value)?)
-            .map_err(|problem| vec![format!("is no valid image name: {problem}")])
-    }
-}
-
-/// An absolute path in the guest.
-pub(crate) struct GuestFile {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-}
-
-impl GuestFile {
-    fn schema_of(&self) -> Value {
-        json!({ "type": "string", "pattern": "^/", "maxLength": MAX_PATH_LEN })
-    }
-}
-
-parameter!(GuestFile);
-
-impl Param for GuestFile {
-    type Output = GuestPath;
-
-    fn parse(&self, value: Value) -> Result<GuestPath, Vec<String>> {
-        GuestPath::parse(&string(value)?).map_err(|problem| vec![format!("cannot be used: {problem}")])
-    }
-}
-
 /// Permission bits in octal.
 pub(crate) struct FileMode {
     pub(crate) name: &'static str,
@@ -372,40 +250,4 @@ impl Param for Env {
         }
         if problems.is_empty() { Ok(vars) } else { Err(problems) }
     }
-}
-
-fn string(value: Value) -> Result<String, Vec<String>> {
-    match value {
-        Value::String(text) => Ok(text),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(vec![format!("must be a text, not {}", describe(&other))])
-        }
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-fn describe(value: &Value) -> String {
-    match value {
-        Value::Null | Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
-        Value::Bool(_) | Value::Number(_) => echo(&value.to_string()),
-        Value::String(text) => format!("the text {:?}", echo(text)),
-    }
-}
-
-pub(super) fn echo(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_ECHO).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
 }

@@ -1,0 +1,109 @@
+//! Parameters that name something: a workspace, an image, a path in a guest.
+
+use agentiso_core::names::{ImageName, MAX_NAME_LEN, WorkspaceName, WorkspaceRef};
+use agentiso_core::paths::{GuestPath, MAX_PATH_LEN};
+use serde_json::{Map, Value, json};
+
+use super::param::{Param, Parameter, parameter};
+use super::words::string;
+
+/// What names of workspaces and images are made of, as JSON Schema says it.
+const NAME_PATTERN: &str = "^[A-Za-z0-9._-]+$";
+
+/// Which workspace is meant: a name or a UUID.
+pub(crate) struct Workspace {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Workspace {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(Workspace);
+
+impl Param for Workspace {
+    type Output = WorkspaceRef;
+
+    fn parse(&self, value: Value) -> Result<WorkspaceRef, Vec<String>> {
+        let text = string(value)?;
+        match WorkspaceRef::parse(&text) {
+            id @ WorkspaceRef::Id(_) => Ok(id),
+            WorkspaceRef::Name(name) => match WorkspaceName::parse(&name) {
+                Ok(name) => Ok(WorkspaceRef::Name(name.as_str().to_owned())),
+                Err(problem) => Err(vec![format!(
+                    "must be a workspace's name or UUID ({problem}); workspace_list shows them"
+                )]),
+            },
+        }
+    }
+}
+
+/// The name of a workspace that is to be made.
+pub(crate) struct NewName {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl NewName {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(NewName);
+
+impl Param for NewName {
+    type Output = WorkspaceName;
+
+    fn parse(&self, value: Value) -> Result<WorkspaceName, Vec<String>> {
+        WorkspaceName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+    }
+}
+
+/// The name of a base image.
+pub(crate) struct Image {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Image {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(Image);
+
+impl Param for Image {
+    type Output = ImageName;
+
+    fn parse(&self, value: Value) -> Result<ImageName, Vec<String>> {
+        ImageName::parse(&string(value)?)
+            .map_err(|problem| vec![format!("is no valid image name: {problem}")])
+    }
+}
+
+/// An absolute path in the guest.
+pub(crate) struct GuestFile {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl GuestFile {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "pattern": "^/", "maxLength": MAX_PATH_LEN })
+    }
+}
+
+parameter!(GuestFile);
+
+impl Param for GuestFile {
+    type Output = GuestPath;
+
+    fn parse(&self, value: Value) -> Result<GuestPath, Vec<String>> {
+        GuestPath::parse(&string(value)?).map_err(|problem| vec![format!("cannot be used: {problem}")])
+    }
+}
