@@ -37,7 +37,7 @@ pub enum ImageError {
     Exists { name: String },
     #[error("the image {name:?} is in use by {users}")]
     InUse { name: String, users: String },
-    #[error("there is no recipe {name:?}; there are debian-dev and debian-minimal")]
+    #[error("there is no recipe {name:?}; there are debian-dev, debian-minimal and debian-system")]
     UnknownRecipe { name: String },
     #[error("{path} is neither a tar archive nor a directory")]
     NotImportable { path: PathBuf },

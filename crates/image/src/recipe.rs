@@ -9,10 +9,12 @@ pub enum Recipe {
     DebianDev,
     /// Little more than a shell, git and Python: small and quick, for tests.
     DebianMinimal,
+    /// The minimal one with systemd as its init, for `init_mode = "system"`.
+    DebianSystem,
 }
 
 impl Recipe {
-    pub const ALL: [Self; 2] = [Self::DebianDev, Self::DebianMinimal];
+    pub const ALL: [Self; 3] = [Self::DebianDev, Self::DebianMinimal, Self::DebianSystem];
 
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|recipe| recipe.name() == name)
@@ -22,6 +24,7 @@ impl Recipe {
         match self {
             Self::DebianDev => "debian-dev",
             Self::DebianMinimal => "debian-minimal",
+            Self::DebianSystem => "debian-system",
         }
     }
 
@@ -43,7 +46,8 @@ impl Recipe {
                 "python3-venv",
                 "ripgrep",
             ],
-            Self::DebianMinimal => &["git", "python3-minimal"],
+            Self::DebianMinimal => &["git", "python3"],
+            Self::DebianSystem => &["git", "python3", "systemd-sysv"],
         }
     }
 
@@ -51,7 +55,7 @@ impl Recipe {
     pub(crate) fn needed_bytes(self) -> u64 {
         match self {
             Self::DebianDev => 5 << 30,
-            Self::DebianMinimal => 2 << 30,
+            Self::DebianMinimal | Self::DebianSystem => 2 << 30,
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) fn tidy(stage: &mut Stage, recipe: Recipe, sources: &[String]) -> Res
             )
         }
         Recipe::DebianMinimal => Ok(()),
+        // Nobody can log in, so nobody is asked: an empty unit file masks the unit.
+        Recipe::DebianSystem => stage.rewrite("etc/systemd/system/getty.target", b""),
     }
 }
 
