@@ -18,24 +18,26 @@ use agentiso_host::{
 };
 
 /// Long enough for software emulation on a busy host.
-pub const PATIENCE: Duration = Duration::from_secs(110);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(110);
 
 /// What machines are made from.
-pub struct Artefacts {
-    pub kernel: PathBuf,
-    pub initrd: PathBuf,
-    pub disk: PathBuf,
+pub(crate) struct Artefacts {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: PathBuf,
+    pub(crate) disk: PathBuf,
 }
 
 /// The artefacts that the environment names, or the reason why there are none.
-pub fn artefacts() -> Result<Artefacts, String> {
+pub(crate) fn artefacts() -> Result<Artefacts, String> {
     if let Some(dir) = std::env::var_os("AGENTISO_TEST_ARTEFACTS").map(PathBuf::from) {
         let found = Artefacts {
             kernel: dir.join("vmlinuz"),
             initrd: dir.join("initramfs.cpio.gz"),
             disk: dir.join("debian-minimal.qcow2"),
         };
-        if let Some(path) = [&found.kernel, &found.initrd, &found.disk].into_iter().find(|path| !path.is_file()) {
+        if let Some(path) =
+            [&found.kernel, &found.initrd, &found.disk].into_iter().find(|path| !path.is_file())
+        {
             return Err(format!("{} is missing", path.display()));
         }
         return Ok(found);
@@ -72,22 +74,22 @@ macro_rules! artefacts_or_skip {
     };
 }
 
-pub struct TestHost {
-    pub hypervisor: Hypervisor,
-    pub settings: HypervisorSettings,
-    pub image: BaseImage,
+pub(crate) struct TestHost {
+    pub(crate) hypervisor: Hypervisor,
+    pub(crate) settings: HypervisorSettings,
+    pub(crate) image: BaseImage,
     dir: tempfile::TempDir,
     next_address: AtomicU8,
 }
 
 impl TestHost {
     /// A host with templates that all tests share: made once, by whoever is first.
-    pub async fn sharing(artefacts: &Artefacts) -> Self {
+    pub(crate) async fn sharing(artefacts: &Artefacts) -> Self {
         Self::with_templates(artefacts, Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-templates")).await
     }
 
     /// A host that has never seen a machine.
-    pub async fn fresh(artefacts: &Artefacts) -> Self {
+    pub(crate) async fn fresh(artefacts: &Artefacts) -> Self {
         let templates = tempfile::tempdir().unwrap().keep();
         let mut host = Self::with_templates(artefacts, templates.clone()).await;
         // The directory goes with the host.
@@ -121,7 +123,7 @@ impl TestHost {
         Self { hypervisor, settings, image, dir, next_address: AtomicU8::new(2) }
     }
 
-    pub fn spec(&self, resources: Resources) -> MachineSpec {
+    pub(crate) fn spec(&self, resources: Resources) -> MachineSpec {
         let id = WorkspaceId::random();
         let network = NetworkIdentity {
             mac: mac_for(&id),
@@ -146,26 +148,26 @@ impl TestHost {
         }
     }
 
-    pub async fn ensure_image(&self, resources: Resources) {
+    pub(crate) async fn ensure_image(&self, resources: Resources) {
         let templates = self.hypervisor.templates();
         templates.ensure_image(&self.image, resources, InitMode::Fast, &Progress::silent()).await.unwrap();
     }
 
-    pub async fn create(&self, spec: &MachineSpec) -> Booted {
+    pub(crate) async fn create(&self, spec: &MachineSpec) -> Booted {
         self.hypervisor.create(spec, &Progress::silent()).await.unwrap()
     }
 
     /// Everything the host has in its run directory.
-    pub fn run_entries(&self) -> Vec<PathBuf> {
+    pub(crate) fn run_entries(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.settings.run_dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
     }
 }
 
-pub const SMALL: Resources = Resources { vcpus: 1, memory_mb: 256, disk_gb: 2 };
+pub(crate) const SMALL: Resources = Resources { vcpus: 1, memory_mb: 256, disk_gb: 2 };
 
 /// Runs a command in the guest and returns what it printed, trimmed.
-pub async fn sh(machine: &Machine, command: &str) -> String {
+pub(crate) async fn sh(machine: &Machine, command: &str) -> String {
     let agent = machine.agent().await.unwrap();
     let stream = agent.exec(ExecSpec::new(command, Duration::from_secs(60))).await.unwrap();
     let outcome = stream.outcome().await.unwrap();
