@@ -173,6 +173,9 @@ impl OpError {
         let text = match self {
             Self::NotFound { .. } => "`agentiso ps` shows all workspaces".to_owned(),
             Self::WrongState { refusal: Refusal::NotRunning, name, .. } => format!("`agentiso start {name}`"),
+            Self::WrongState { refusal: Refusal::AlreadyRunning, name, .. } => {
+                format!("use it as it is, or `agentiso stop {name}` first")
+            }
             Self::NameTaken { name } => format!("choose another name, or `agentiso rm {name}` first"),
             Self::TooManyWorkspaces { .. } => "`agentiso rm` workspaces that are no longer needed".to_owned(),
             Self::MachineDied { name, .. } => {
@@ -180,7 +183,9 @@ impl OpError {
                     "`agentiso logs {name}` shows its last output; `agentiso start {name}` brings it up again"
                 )
             }
-            Self::Boot { .. } => "`agentiso check` says what this host lacks; the daemon's log tells more".to_owned(),
+            Self::Boot { .. } => {
+                "`agentiso check` says what this host lacks; the daemon's log tells more".to_owned()
+            }
             Self::NotOwned { .. }
             | Self::OwnerActive { .. }
             | Self::WrongState { .. }
