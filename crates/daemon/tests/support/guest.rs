@@ -14,8 +14,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 #[derive(Debug)]
-pub struct FakeGuest {
-    pub killed: Arc<AtomicU64>,
+pub(crate) struct FakeGuest {
+    pub(crate) killed: Arc<AtomicU64>,
 }
 
 /// Counts a command whose stream was dropped before its end.

@@ -12,10 +12,10 @@ use super::guest::FakeGuest;
 use super::world::World;
 
 #[derive(Debug)]
-pub struct FakeMachine {
-    pub world: Arc<World>,
-    pub record: MachineRecord,
-    pub exit: watch::Receiver<Option<String>>,
+pub(crate) struct FakeMachine {
+    pub(crate) world: Arc<World>,
+    pub(crate) record: MachineRecord,
+    pub(crate) exit: watch::Receiver<Option<String>>,
 }
 
 impl Machine for FakeMachine {

@@ -22,11 +22,11 @@ use tokio::sync::{Notify, watch};
 
 use super::machine::FakeMachine;
 
-pub const BOOT_ID: &str = "the-only-boot";
+pub(crate) const BOOT_ID: &str = "the-only-boot";
 
 /// What goes wrong the next time it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     BootFailsBeforeSpawn,
     BootFailsAfterSpawn,
     BootHangsBeforeSpawn,
@@ -37,19 +37,19 @@ pub enum Fault {
 }
 
 #[derive(Debug)]
-pub struct World {
+pub(crate) struct World {
     root: PathBuf,
     faults: Mutex<Vec<Fault>>,
-    pub exits: Mutex<HashMap<i32, watch::Sender<Option<String>>>>,
+    pub(crate) exits: Mutex<HashMap<i32, watch::Sender<Option<String>>>>,
     /// Told whenever a boot has begun to hang.
-    pub hanging: Notify,
-    pub available_mb: AtomicU64,
-    pub killed_commands: Arc<AtomicU64>,
-    pub shutdown_takes: Mutex<Duration>,
+    pub(crate) hanging: Notify,
+    pub(crate) available_mb: AtomicU64,
+    pub(crate) killed_commands: Arc<AtomicU64>,
+    pub(crate) shutdown_takes: Mutex<Duration>,
 }
 
 impl World {
-    pub fn new(root: &Path) -> Arc<Self> {
+    pub(crate) fn new(root: &Path) -> Arc<Self> {
         let root = root.join("world");
         fs::create_dir_all(root.join("processes")).unwrap();
         Arc::new(Self {
@@ -63,8 +63,13 @@ impl World {
         })
     }
 
-    pub fn inject(&self, fault: Fault) {
+    pub(crate) fn inject(&self, fault: Fault) {
         self.faults.lock().unwrap().push(fault);
+    }
+
+    /// Takes back faults that had no occasion.
+    pub(crate) fn calm(&self) {
+        self.faults.lock().unwrap().clear();
     }
 
     fn strikes(&self, fault: Fault) -> bool {
@@ -78,7 +83,7 @@ impl World {
     }
 
     /// Every process with the short id of its workspace.
-    pub fn processes(&self) -> Vec<(i32, String)> {
+    pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         let entries = fs::read_dir(self.root.join("processes")).unwrap();
         let mut all: Vec<_> = entries
             .map(|entry| entry.unwrap())
@@ -92,7 +97,7 @@ impl World {
     }
 
     /// A process that no ledger knows.
-    pub fn spawn_stray(&self, short: &str) -> i32 {
+    pub(crate) fn spawn_stray(&self, short: &str) -> i32 {
         self.spawn(short).pid
     }
 
@@ -105,19 +110,19 @@ impl World {
         MachineRecord { pid, start_time: pid as u64, boot_id: BOOT_ID.to_owned() }
     }
 
-    pub fn lives(&self, pid: i32) -> bool {
+    pub(crate) fn lives(&self, pid: i32) -> bool {
         self.process(pid).exists()
     }
 
     /// As `kill -9` from outside.
-    pub fn kill(&self, pid: i32, reason: &str) {
+    pub(crate) fn kill(&self, pid: i32, reason: &str) {
         let _ = fs::remove_file(self.process(pid));
         if let Some(exit) = self.exits.lock().unwrap().get(&pid) {
             exit.send_replace(Some(reason.to_owned()));
         }
     }
 
-    pub fn machine(self: &Arc<Self>, record: &MachineRecord) -> Arc<dyn Machine> {
+    pub(crate) fn machine(self: &Arc<Self>, record: &MachineRecord) -> Arc<dyn Machine> {
         let mut exits = self.exits.lock().unwrap();
         let exit = exits.entry(record.pid).or_insert_with(|| watch::channel(None).0).subscribe();
         Arc::new(FakeMachine { world: Arc::clone(self), record: record.clone(), exit })
@@ -310,4 +315,4 @@ impl Machines for Handle {
 
 /// The world as the daemon holds it.
 #[derive(Clone, Debug)]
-pub struct Handle(pub Arc<World>);
+pub(crate) struct Handle(pub(crate) Arc<World>);

@@ -1,0 +1,166 @@
+//! What a daemon makes of the world that an earlier one left, however that one ended.
+//!
+//! A crash is simulated by dropping the runtime: every task ends where it stands, machines go on.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use agentiso_core::lifecycle::{Phase, PublicState};
+use agentiso_daemon::{Daemon, ExecSpec, LockError, OpError, OpenError, Progress, SessionKind};
+use support::{Fault, Handle, World, by_name, config, eventually, named, open};
+use tokio::runtime::Runtime;
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Opens a daemon, lets `story` happen, and crashes.
+fn until_crash(root: &Path, world: &Arc<World>, story: impl AsyncFnOnce(Daemon)) {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let daemon = open(root, world).await;
+        story(daemon).await;
+    });
+    drop(runtime);
+}
+
+#[test]
+fn running_machines_are_found_again_with_name_address_and_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Client);
+        session.create(named("web"), &Progress::silent()).await.unwrap();
+    });
+    let before = world.processes();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Client);
+        let info = session.list(None).remove(0);
+        assert_eq!(
+            (info.state, info.owned, info.ip.to_string()),
+            (PublicState::Running, false, "10.42.0.2".into())
+        );
+        assert!(matches!(session.guest(&by_name("web")).await, Err(OpError::NotOwned { .. })));
+        // Its owner is a ghost: adoption works at once.
+        assert_eq!(session.adopt_all(false).await.adopted.len(), 1);
+        session.guest(&by_name("web")).await.unwrap().exec(ExecSpec::shell("hi")).await.unwrap();
+        assert_eq!(world.processes(), before, "the machine is the same");
+        // The death of a machine that was found again is noticed as well.
+        world.kill(before[0].0, "signal 9");
+        eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
+        let second = session.create(named("db"), &Progress::silent()).await.unwrap();
+        assert_eq!(second.info.ip.to_string(), "10.42.0.3", "the ring of addresses goes on");
+    });
+}
+
+#[test]
+fn a_machine_that_ended_meanwhile_is_stopped_with_the_reason_and_can_be_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
+    });
+    world.kill(world.processes()[0].0, "power");
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let info = session.list(None).remove(0);
+        assert_eq!(info.phase, Phase::Stopped);
+        assert!(info.stop_reason.unwrap().contains("while no daemon was running"));
+        session.start(&by_name("web"), &Progress::silent()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_machine_that_cannot_be_reached_is_ended_and_stays_with_its_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
+    });
+    world.inject(Fault::AttachFails);
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
+        assert!(world.processes().is_empty());
+        session.start(&by_name("web"), &Progress::silent()).await.unwrap();
+    });
+}
+
+#[test]
+fn what_was_half_made_is_removed_and_what_is_unknown_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        session.create(named("kept"), &Progress::silent()).await.unwrap();
+        world.inject(Fault::BootHangsAfterSpawn);
+        let hanging = session.clone();
+        tokio::spawn(async move { hanging.create(named("half"), &Progress::silent()).await });
+        world.hanging.notified().await;
+        assert_eq!(world.processes().len(), 2);
+    });
+    // The runtime's end dropped the boot, which ended its process; a real crash leaves it.
+    let half = fs::read_dir(dir.path().join("workspaces")).unwrap().count();
+    assert_eq!(half, 2);
+    let unknown = "5f0d2c1a-8a53-4c0e-9d2e-0a8f3a3f1c11";
+    fs::create_dir_all(dir.path().join("workspaces").join(unknown)).unwrap();
+    fs::create_dir_all(dir.path().join("workspaces/precious")).unwrap();
+    fs::create_dir_all(dir.path().join("run/5f0d2c1a")).unwrap();
+    fs::write(dir.path().join("run/notes.txt"), "not ours").unwrap();
+    world.spawn_stray("5f0d2c1a");
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        eventually("the clean-up", || session.list(None).len() == 1).await;
+        eventually("the end of strays", || world.processes().len() == 1).await;
+        let workspaces = dir.path().join("workspaces");
+        eventually("the removal of files", || !workspaces.join(unknown).exists()).await;
+        assert_eq!(fs::read_dir(&workspaces).unwrap().count(), 2, "the kept one and what is not ours");
+        assert!(workspaces.join("precious").exists() && dir.path().join("run/notes.txt").exists());
+        session.guest(&by_name("kept")).await.unwrap();
+    });
+}
+
+#[test]
+fn an_unreadable_ledger_is_kept_aside_and_the_machines_it_named_are_cleaned_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
+    });
+    let ledger = dir.path().join("state.json");
+    let text = fs::read_to_string(&ledger).unwrap();
+    fs::write(&ledger, &text[..text.len() / 2]).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        assert!(session.list(None).is_empty());
+        let kept: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("state.json.corrupt-"))
+            .collect();
+        assert_eq!(fs::read_to_string(kept[0].path()).unwrap(), text[..text.len() / 2]);
+        assert_eq!(kept.len(), 1);
+    });
+}
+
+#[tokio::test]
+async fn a_newer_ledger_and_a_second_daemon_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let second = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(Arc::clone(&world)))).await;
+    let Err(OpenError::Lock(LockError::Held { pid, .. })) = second else {
+        panic!("two daemons on one state")
+    };
+    assert_eq!(pid, Some(std::process::id()));
+    daemon.shutdown().await;
+
+    fs::write(dir.path().join("state.json"), "{\"schema_version\": 99}").unwrap();
+    let newer = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world))).await;
+    let error = newer.expect_err("it must not start").to_string();
+    assert!(error.contains("newer"), "{error}");
+    assert_eq!(fs::read_to_string(dir.path().join("state.json")).unwrap(), "{\"schema_version\": 99}");
+}

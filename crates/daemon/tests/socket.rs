@@ -1,0 +1,206 @@
+//! The daemon's socket: greetings, the control protocol, and what becomes of those who hang up or misbehave.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use agentiso_core::lifecycle::PublicState;
+use agentiso_daemon::control::wire::{CreateParams, Event, ExecParams, Stream};
+use agentiso_daemon::control::{ConnectError, ControlClient, ControlError, Hello, Kind, Listener, connect};
+use agentiso_daemon::{Daemon, LogKind, McpHandler, McpOptions, Session, SessionKind};
+use futures::future::BoxFuture;
+use support::{World, by_name, config, eventually, named, open};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// An edge that answers every line with the session's id and the line.
+struct Parrot;
+
+impl McpHandler for Parrot {
+    fn serve(&self, session: Session, options: McpOptions, mut stream: UnixStream) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut heard = [0; 256];
+            while let Ok(count @ 1..) = stream.read(&mut heard).await {
+                let said = format!("{} {:?} ", session.id(), options.tools);
+                let _ = stream.write_all(said.as_bytes()).await;
+                let _ = stream.write_all(&heard[..count]).await;
+            }
+        })
+    }
+}
+
+async fn serve(root: &Path, world: &Arc<World>) -> (Daemon, tokio::task::JoinHandle<()>) {
+    let daemon = open(root, world).await;
+    let listener = Listener::bind(&daemon.config().paths.daemon_socket()).unwrap();
+    let serving = tokio::spawn(daemon.clone().serve(listener, Parrot));
+    (daemon, serving)
+}
+
+async fn control(root: &Path) -> ControlClient {
+    ControlClient::new(connect(&config(root, "").paths, &Hello::control()).await.unwrap())
+}
+
+async fn raw(root: &Path) -> UnixStream {
+    UnixStream::connect(config(root, "").paths.daemon_socket()).await.unwrap()
+}
+
+async fn read_line(stream: &mut UnixStream) -> String {
+    let mut line = Vec::new();
+    while let Ok(byte) = stream.read_u8().await {
+        if byte == b'\n' {
+            break;
+        }
+        line.push(byte);
+    }
+    String::from_utf8(line).unwrap()
+}
+
+#[tokio::test]
+async fn the_command_line_creates_uses_and_removes_a_workspace() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let mut client = control(dir.path()).await;
+    client.ping().await.unwrap();
+    assert_eq!(client.welcome().pid, std::process::id());
+    let params =
+        CreateParams { name: Some("web".to_owned()), memory_mb: Some(128), ..CreateParams::default() };
+    let created = client.create(params, |_| ()).await.unwrap();
+    assert_eq!(created.workspace.state, PublicState::Running);
+
+    let mut seen = Vec::new();
+    let exec = ExecParams {
+        workspace: "web".to_owned(),
+        command: "hi".to_owned(),
+        stream: true,
+        ..ExecParams::default()
+    };
+    let result = client
+        .exec(exec, |event| match event {
+            Event::Output { stream: Stream::Stdout, data } => seen.extend(data.0),
+            Event::Output { .. } | Event::Started { .. } | Event::Progress { .. } => {}
+        })
+        .await
+        .unwrap();
+    assert_eq!((result.exit_code, seen.as_slice()), (Some(0), &b"hi"[..]));
+    assert_eq!(client.logs("web", LogKind::Console, 5).await.unwrap().console.as_deref(), Some("booted"));
+    assert_eq!(client.stop("web").await.unwrap().state, PublicState::Stopped);
+    assert_eq!(client.start("web", |_| ()).await.unwrap().state, PublicState::Running);
+    assert_eq!(client.status().await.unwrap().running, 1);
+    assert_eq!(client.image_users("debian-dev").await.unwrap().len(), 1);
+    client.rm("web").await.unwrap();
+    let ControlError::Daemon(error) = client.rm("web").await.unwrap_err() else { panic!("no answer") };
+    assert_eq!((error.code.as_str(), error.hint.is_some()), ("workspace_not_found", true));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_cancels_what_it_had_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let shell = daemon.open_session(SessionKind::Shell);
+    shell.create(named("web"), &agentiso_daemon::Progress::silent()).await.unwrap();
+
+    let mut client = control(dir.path()).await;
+    let sleep =
+        ExecParams { workspace: "web".to_owned(), command: "sleep".to_owned(), ..ExecParams::default() };
+    let gave_up = tokio::time::timeout(Duration::from_millis(50), client.exec(sleep, |_| ())).await;
+    assert!(gave_up.is_err());
+    drop(client);
+    eventually("the end of the command", || world.killed_commands.load(Ordering::SeqCst) == 1).await;
+
+    world.inject(support::Fault::BootHangsAfterSpawn);
+    let mut client = control(dir.path()).await;
+    let params = CreateParams { name: Some("half".to_owned()), ..CreateParams::default() };
+    let creating = tokio::spawn(async move { client.create(params, |_| ()).await.map(drop) });
+    world.hanging.notified().await;
+    creating.abort();
+    eventually("the rollback", || shell.list(None).len() == 1 && world.processes().len() == 1).await;
+    assert!(shell.guest(&by_name("web")).await.is_ok());
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_mcp_client_is_handed_to_the_edge_with_every_byte_it_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let mut stream = raw(dir.path()).await;
+    // The first message comes in the same write as the hello.
+    let hello = b"{\"agentiso\":1,\"kind\":\"mcp\",\"version\":\"t\",\"tools\":\"core\",\"read_only\":false}\n{\"x\":1}\n";
+    stream.write_all(hello).await.unwrap();
+    assert!(read_line(&mut stream).await.contains("\"ok\":true"));
+    let answer = read_line(&mut stream).await;
+    assert!(answer.starts_with("session-") && answer.ends_with("Some(\"core\") {\"x\":1}"), "{answer}");
+    daemon.shutdown().await;
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap_or(0), 0, "the conversation ends with the daemon");
+}
+
+#[tokio::test]
+async fn whoever_misbehaves_is_refused_and_others_are_served_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    for bad in ["nonsense\n", "{\"agentiso\":7}\n", "\0\0\0\n"] {
+        let mut stream = raw(dir.path()).await;
+        stream.write_all(bad.as_bytes()).await.unwrap();
+        let answer = read_line(&mut stream).await;
+        assert!(answer.contains("\"ok\":false"), "{bad:?} gave {answer}");
+    }
+    let mut stream = raw(dir.path()).await;
+    stream.write_all(b"{\"agentiso\":1,\"kind\":\"control\",\"version\":\"t\"}\n").await.unwrap();
+    read_line(&mut stream).await;
+    for bad in ["garbage", "{}", "{\"id\":1,\"op\":\"explode\"}", "{\"id\":1,\"op\":\"rm\",\"workspace\":5}"]
+    {
+        stream.write_all(format!("{bad}\n").as_bytes()).await.unwrap();
+        let answer = read_line(&mut stream).await;
+        assert!(answer.contains("invalid_argument"), "{bad} gave {answer}");
+    }
+    stream.write_all(&[0xff, 0xfe, b'\n']).await.unwrap();
+    assert!(read_line(&mut stream).await.contains("error"));
+    // A line without an end is cut off at its limit.
+    let endless = vec![b'x'; 1 << 20];
+    let flood = async { while stream.write_all(&endless).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(20), flood).await.expect("the daemon hangs up");
+    control(dir.path()).await.ping().await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_through_the_socket_ends_when_the_machines_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, serving) = serve(dir.path(), &world).await;
+    let shell = daemon.open_session(SessionKind::Shell);
+    shell.create(named("web"), &agentiso_daemon::Progress::silent()).await.unwrap();
+    *world.shutdown_takes.lock().unwrap() = Duration::from_millis(200);
+    let client = control(dir.path()).await;
+    let ending = tokio::spawn(client.shutdown());
+    serving.await.unwrap();
+    assert!(!ending.is_finished(), "the machine is still going down");
+    daemon.shutdown().await;
+    ending.await.unwrap().unwrap();
+    assert!(world.processes().is_empty());
+    let error = connect(&config(dir.path(), "").paths, &Hello::control()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::NotRunning { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_replaces_a_stale_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let path = config(dir.path(), "").paths.daemon_socket();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    control(dir.path()).await.ping().await.unwrap();
+    daemon.shutdown().await;
+    assert_eq!(Hello::mcp(McpOptions::default()).kind, Kind::Mcp);
+}
