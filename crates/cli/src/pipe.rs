@@ -37,8 +37,9 @@ pub(crate) fn run(
         // A failed write means that the daemon is gone, which the other direction notices as its end.
         let read_all = copy(&mut input, &mut to_daemon);
         if read_all.is_ok() {
-            let _ = to_daemon.shutdown(Shutdown::Write);
+            // In this order: the daemon may close its side at once, and the client was first all the same.
             let _ = reporter.send(End::Client);
+            let _ = to_daemon.shutdown(Shutdown::Write);
         }
     });
     std::thread::spawn(move || {
