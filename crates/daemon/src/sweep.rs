@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(crate) async fn run(shared: Arc<Shared>, leftovers: Leftovers) {
         for path in leftovers.0 {
             match fs::remove_dir_all(&path) {
                 Ok(()) => tracing::warn!(leftover = %path.display(), "removed"),
+                // It went together with its stray machine.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => tracing::error!(leftover = %path.display(), %error, "could not be removed"),
             }
         }

@@ -68,6 +68,8 @@ fn a_machine_that_ended_meanwhile_is_stopped_with_the_reason_and_can_be_started(
         let session = daemon.open_session(SessionKind::Shell);
         let info = session.list(None).remove(0);
         assert_eq!(info.phase, Phase::Stopped);
+        let sockets = dir.path().join("run").join(info.id.short());
+        eventually("the removal of its sockets", || !sockets.exists()).await;
         assert!(info.stop_reason.unwrap().contains("while no daemon was running"));
         session.start(&by_name("web"), &Progress::silent()).await.unwrap();
     });

@@ -185,7 +185,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         record: &'a MachineRecord,
     ) -> BoxFuture<'a, Result<Arc<dyn Machine>, AttachFailure>>;
 
-    /// Ends every process of this workspace, recorded or not, and returns once they are gone.
+    /// Ends every process of this workspace, recorded or not, and returns once they and their sockets are gone.
     fn halt<'a>(&'a self, spec: &'a MachineSpec, record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()>;
 
     /// Removes the disk, the logs and the sockets. What is already gone is no error.

@@ -39,6 +39,8 @@ impl Runner {
     pub(super) async fn recover(&mut self, recovery: Recovery) -> Existence {
         match recovery {
             Recovery::Settle(status) => {
+                // Sockets of a machine that ended unwatched, or a process that the ledger never learnt of.
+                self.shared.machines.halt(&self.spec, None).await;
                 self.shared.set_status(&self.id, status);
                 Existence::Exists
             }

@@ -184,6 +184,9 @@ impl Machines for QemuMachines {
             for stray in self.processes_of(|stray| stray.id == spec.id) {
                 end(&stray.record).await;
             }
+            if let Err(error) = remove(&spec.run_dir).await {
+                tracing::warn!(%error, "the sockets of a machine that ended are left");
+            }
         }
         .boxed()
     }
