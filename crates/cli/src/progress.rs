@@ -1,7 +1,8 @@
 //! Progress of slow work on standard error: a line that moves on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal};
-use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,10 +10,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// How often a moving line is redrawn, so that one sees that the program lives.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Plain lines for the same step come at most this often: a log wants signs of life, not a flood.
-const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
+/// Work that is done by then needs no lines in a log.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One piece of work, from its start to [`Display::done`]. Shared with callbacks, hence the lock inside.
+/// In a log, the same step is told again this often: signs of life, not a flood.
+const REMINDER: Duration = Duration::from_secs(20);
+
+/// One piece of work, from its start to [`Display::done`]. Shared with callbacks, which must not wait for it.
 #[derive(Debug)]
 pub(crate) struct Display {
     title: String,
@@ -23,14 +27,8 @@ pub(crate) struct Display {
 #[derive(Debug)]
 enum Kind {
     Moving(ProgressBar),
-    Plain(Mutex<Plain>),
+    Plain(Plain),
     Silent,
-}
-
-#[derive(Debug)]
-struct Plain {
-    shown: String,
-    at: Option<Instant>,
 }
 
 impl Display {
@@ -44,12 +42,12 @@ impl Display {
             bar.enable_steady_tick(TICK);
             Kind::Moving(bar)
         } else {
-            Kind::Plain(Mutex::new(Plain { shown: String::new(), at: None }))
+            Kind::Plain(Plain::start(title.to_owned(), |line| eprintln!("{line}")))
         };
         Self { title: title.to_owned(), start: Instant::now(), kind }
     }
 
-    /// For work that is quick when it goes well, and for scripts that asked for JSON.
+    /// For scripts that asked for JSON.
     pub(crate) fn silent() -> Self {
         Self { title: String::new(), start: Instant::now(), kind: Kind::Silent }
     }
@@ -57,17 +55,10 @@ impl Display {
     /// Shows the step the work is in, with the part that is done (0 to 1) where it is known.
     pub(crate) fn update(&self, step: &str, fraction: Option<f32>) {
         let part = fraction.map(|f| format!(" {:.0} %", f.clamp(0.0, 1.0) * 100.0)).unwrap_or_default();
+        let text = format!("{step}{part}");
         match &self.kind {
-            Kind::Moving(bar) => bar.set_message(format!("{}: {step}{part}", self.title)),
-            Kind::Plain(state) => {
-                let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let due = state.at.is_none_or(|at| at.elapsed() >= PLAIN_INTERVAL);
-                if state.shown != step || due {
-                    eprintln!("{}: {step}{part}", self.title);
-                    step.clone_into(&mut state.shown);
-                    state.at = Some(Instant::now());
-                }
-            }
+            Kind::Moving(bar) => bar.set_message(format!("{}: {text}", self.title)),
+            Kind::Plain(plain) => plain.update(text),
             Kind::Silent => {}
         }
     }
@@ -81,23 +72,21 @@ impl Display {
     }
 
     /// Ends the display with a line that stays.
-    pub(crate) fn done(self, result: &str) {
-        self.finish(result);
-    }
-
-    /// The same for a display that is shared with a callback.
-    pub(crate) fn finish(&self, result: &str) {
+    pub(crate) fn done(mut self, result: &str) {
         let time = self.start.elapsed().as_secs_f64();
-        if !matches!(self.kind, Kind::Silent) {
-            self.clear();
+        let is_shown = !matches!(self.kind, Kind::Silent);
+        self.clear();
+        if is_shown {
             eprintln!("{}: {result} ({time:.1} s)", self.title);
         }
     }
 
     /// Ends the display without a trace, before an error or other output takes its place.
-    pub(crate) fn clear(&self) {
-        if let Kind::Moving(bar) = &self.kind {
-            bar.finish_and_clear();
+    pub(crate) fn clear(&mut self) {
+        match std::mem::replace(&mut self.kind, Kind::Silent) {
+            Kind::Moving(bar) => bar.finish_and_clear(),
+            Kind::Plain(plain) => plain.end(),
+            Kind::Silent => {}
         }
     }
 }
@@ -105,5 +94,91 @@ impl Display {
 impl Drop for Display {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Lines for a log, from a thread of its own: it also speaks when nothing has happened for a while.
+#[derive(Debug)]
+struct Plain {
+    steps: mpsc::Sender<String>,
+    writer: JoinHandle<()>,
+}
+
+impl Plain {
+    fn start(title: String, print: impl Fn(&str) + Send + 'static) -> Self {
+        let (steps, updates) = mpsc::channel();
+        let writer = std::thread::spawn(move || write(&title, &updates, print));
+        Self { steps, writer }
+    }
+
+    fn update(&self, text: String) {
+        // A writer that is gone has nobody to write for.
+        let _ = self.steps.send(text);
+    }
+
+    fn end(self) {
+        drop(self.steps);
+        let _ = self.writer.join();
+    }
+}
+
+fn write(title: &str, updates: &mpsc::Receiver<String>, print: impl Fn(&str)) {
+    let start = Instant::now();
+    let mut latest: Option<String> = None;
+    let mut shown: Option<String> = None;
+    let mut wait = PATIENCE;
+    loop {
+        match updates.recv_timeout(wait) {
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Ok(text) => {
+                latest = Some(text);
+                wait = PATIENCE.saturating_sub(start.elapsed());
+                if !wait.is_zero() {
+                    continue;
+                }
+                if latest == shown {
+                    wait = REMINDER;
+                    continue;
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(text) = &latest {
+            let again = if latest == shown {
+                format!(", {} s so far", start.elapsed().as_secs())
+            } else {
+                String::new()
+            };
+            print(&format!("{title}: {text}{again}"));
+            shown.clone_from(&latest);
+        }
+        wait = REMINDER;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn quick_work_leaves_no_lines_in_a_log() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&lines);
+        let plain = Plain::start("w".to_owned(), move |line| sink.lock().unwrap().push(line.to_owned()));
+        plain.update("restoring".to_owned());
+        plain.end();
+        assert!(lines.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn work_that_takes_long_says_where_it_is() {
+        let (lines, seen) = mpsc::channel();
+        let plain = Plain::start("w".to_owned(), move |line| lines.send(line.to_owned()).unwrap());
+        plain.update("booting".to_owned());
+        assert_eq!(seen.recv_timeout(Duration::from_secs(30)).unwrap(), "w: booting");
+        plain.update("booted 50 %".to_owned());
+        assert_eq!(seen.recv_timeout(Duration::from_secs(30)).unwrap(), "w: booted 50 %");
+        plain.end();
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
     let Arguments { name, image, vcpus, memory, disk, json } = arguments;
     let title = name.as_ref().map_or_else(|| "workspace".to_owned(), |name| format!("workspace {name}"));
-    let display = if json { Display::silent() } else { Display::start(&title) };
+    let mut display = if json { Display::silent() } else { Display::start(&title) };
     let params = CreateParams {
         name: name.map(Into::into),
         base_image: image.map(Into::into),

@@ -14,6 +14,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
+/// What is logged without RUST_LOG. The MCP library tells every message at the level of information.
+const DEFAULT_FILTER: &str = "info,rmcp=warn";
+
 /// How long the runtime waits at the end for threads that are in the middle of a system call.
 const LAST_THREADS: Duration = Duration::from_secs(2);
 
@@ -71,7 +74,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
 }
 
 fn foreground(context: &Context) -> Result<ExitCode, Failure> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -119,7 +119,7 @@ async fn set_up(context: &Context) -> Result<(), Failure> {
     let facts = hypervisor.facts();
     display.done(&format!("{}, {}", facts.accelerator.as_str(), facts.accelerator_reason));
     if context.config.vm.templates {
-        templates(context, &hypervisor, &image).await?;
+        templates(context, &hypervisor, &image).await;
     }
     drop(hypervisor);
 
@@ -193,7 +193,7 @@ fn recipe(name: &ImageName) -> Option<Recipe> {
 }
 
 /// A host without templates works, only slower; so a failure here is told and not fatal.
-async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Result<(), Failure> {
+async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) {
     let config = &context.config;
     let display = Arc::new(Display::start("templates"));
     let shown = Arc::clone(&display);
@@ -204,9 +204,12 @@ async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) ->
         .ensure_image(&image, config.default_resources(), config.vm.init_mode, &progress)
         .await;
     drop(progress);
-    match made {
-        Ok(_) => display.finish("ready"),
-        Err(error) => display.finish(&format!("not made, machines will boot cold: {error}")),
+    let result = match made {
+        Ok(_) => "ready".to_owned(),
+        Err(error) => format!("not made, machines will boot cold: {error}"),
+    };
+    // The only other holder was the callback.
+    if let Some(display) = Arc::into_inner(display) {
+        display.done(&result);
     }
-    Ok(())
 }

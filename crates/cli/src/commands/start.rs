@@ -24,7 +24,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     runtime::block_on(async {
         let mut client = Client::open(context).await?;
         for wanted in &arguments.workspaces {
-            let display = Display::start(&format!("workspace {wanted}"));
+            let mut display = Display::start(&format!("workspace {wanted}"));
             let workspace = client.start(wanted, &display).await?;
             display.clear();
             output::line(&format!("{} started", workspace.name))?;

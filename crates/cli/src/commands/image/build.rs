@@ -13,7 +13,7 @@ use crate::{output, runtime};
 
 /// Build a base image from Debian packages
 ///
-/// Recipes: debian-dev (python3, git, curl, jq, ripgrep, a C toolchain) and debian-minimal. Packages come from the
+/// Recipes: debian-dev (python3, git, curl, jq, ripgrep, a C toolchain), debian-minimal, and debian-system (with systemd). Packages come from the
 /// host's own apt sources unless the configuration names a mirror. No root is needed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -22,7 +22,7 @@ Examples:
   agentiso image build debian-minimal --name base
   agentiso image build debian-dev --force       build anew, with newer packages")]
 pub(crate) struct Arguments {
-    /// debian-dev or debian-minimal
+    /// debian-dev, debian-minimal or debian-system
     #[arg(default_value = "debian-dev")]
     recipe: String,
     /// The image's name, if it is not the recipe's
