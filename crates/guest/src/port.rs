@@ -74,7 +74,11 @@ impl Port {
             match operation(guard.get_inner()) {
                 Ok(count) => return Poll::Ready(Ok(count)),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) if hung_up(&guard, interest) => self.renew()?,
+                Err(rustix::io::Errno::AGAIN) if hung_up(&guard, interest) => {
+                    self.renew()?;
+                    // The other direction of the same task was registered with what is gone.
+                    cx.waker().wake_by_ref();
+                }
                 Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
                 Err(error) => return Poll::Ready(Err(error.into())),
             }

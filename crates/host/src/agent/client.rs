@@ -231,3 +231,42 @@ fn short(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use agentiso_protocol::schema::v1;
+
+    use super::{AgentError, read_hello};
+
+    fn answer() -> v1::HelloResponse {
+        v1::HelloResponse {
+            protocol: 1,
+            stage: v1::Stage::Bare.into(),
+            init_mode: v1::InitMode::Fast.into(),
+            ..v1::HelloResponse::default()
+        }
+    }
+
+    #[test]
+    fn an_agent_of_an_unknown_generation_is_refused() {
+        assert!(read_hello(answer()).is_ok());
+        for protocol in [0, 2, u32::MAX] {
+            let result = read_hello(v1::HelloResponse { protocol, ..answer() });
+            assert!(matches!(result, Err(AgentError::ProtocolMismatch { guest, .. }) if guest == protocol));
+        }
+    }
+
+    #[test]
+    fn what_an_agent_says_about_itself_is_cut_short() {
+        let features = vec!["f".repeat(10_000); 10_000];
+        let hello = read_hello(v1::HelloResponse { features, boot_id: "ä".repeat(9999), ..answer() });
+        let hello = hello.expect("long, but an answer");
+        assert_eq!((hello.features.len(), hello.features[0].len(), hello.boot_id.len()), (64, 128, 128));
+    }
+
+    #[test]
+    fn a_stage_that_does_not_exist_is_a_violation() {
+        let result = read_hello(v1::HelloResponse { stage: 77, ..answer() });
+        assert!(matches!(result, Err(AgentError::Violation { .. })));
+    }
+}

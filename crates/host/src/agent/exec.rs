@@ -240,3 +240,36 @@ fn captured(output: Option<v1::Captured>, (head, tail): (u64, u64)) -> Result<Ca
     }
     Ok(Captured { head: output.head, tail: output.tail, total_bytes: output.total_bytes })
 }
+
+#[cfg(test)]
+mod tests {
+    use agentiso_protocol::limits;
+    use agentiso_protocol::schema::v1;
+
+    use super::{AgentError, captured, from_wire};
+
+    #[test]
+    fn output_that_contradicts_itself_is_refused() {
+        let output = |head: usize, tail: usize, total_bytes| {
+            let (head, tail) = (vec![0; head].into(), vec![0; tail].into());
+            captured(Some(v1::Captured { head, tail, total_bytes }), (4, 2))
+        };
+        assert!(output(4, 2, 6).is_ok() && output(0, 0, u64::MAX).is_ok() && output(1, 1, 3).is_ok());
+        for (head, tail, total) in [(5, 0, 9), (0, 3, 9), (4, 2, 5), (1, 0, 0)] {
+            assert!(matches!(output(head, tail, total), Err(AgentError::Violation { .. })), "{head} {tail}");
+        }
+    }
+
+    #[test]
+    fn events_that_mean_nothing_are_refused() {
+        let event = |event| from_wire(v1::ExecEvent { event }, (0, 0));
+        assert!(event(None).is_err());
+        let output = |stream, length: usize| {
+            let data = vec![0; length].into();
+            event(Some(v1::exec_event::Event::Output(v1::ExecOutput { stream, data })))
+        };
+        assert!(output(1, 10).is_ok() && output(2, limits::MAX_CHUNK_BYTES).is_ok());
+        assert!(output(0, 10).is_err() && output(9, 10).is_err());
+        assert!(output(1, limits::MAX_CHUNK_BYTES + 1).is_err());
+    }
+}

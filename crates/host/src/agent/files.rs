@@ -224,3 +224,28 @@ fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, Agen
         gid: info.gid,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use agentiso_protocol::schema::v1;
+
+    use super::{info, name};
+
+    #[test]
+    fn names_that_would_leave_the_directory_are_refused() {
+        for bad in [&b""[..], b"a/b", b"/", b"a\0", &[b'a'; 256]] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
+        assert!(name(b"a\xff\n").is_ok() && name(&[b'a'; 255]).is_ok());
+    }
+
+    #[test]
+    fn impossible_figures_are_refused() {
+        let good = v1::FileInfo { kind: v1::FileKind::File.into(), mode: 0o7777, ..v1::FileInfo::default() };
+        assert!(info(Some(good), "stat").is_ok());
+        assert!(info(None, "stat").is_err());
+        assert!(info(Some(v1::FileInfo { kind: 9, ..good }), "stat").is_err());
+        assert!(info(Some(v1::FileInfo { mode: 0o10000, ..good }), "stat").is_err());
+        assert!(info(Some(v1::FileInfo { modified_ns: 1_000_000_000, ..good }), "stat").is_err());
+    }
+}

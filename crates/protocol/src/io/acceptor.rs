@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::core::Core;
 use super::stream::{LinkStream, Side};
-use crate::link::{Event, Nonce, sync_ack};
+use crate::link::{Event, Nonce, farewell, sync_ack};
 
 /// Waits for openings on a stream.
 #[derive(Debug)]
@@ -41,9 +41,12 @@ pub enum AcceptError {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Acceptor<S> {
-    /// Takes over a stream whose state is unknown.
+    /// Takes over a stream whose state is unknown. A host that is connected to a predecessor on it will be told that
+    /// this connection is over.
     pub fn new(stream: S) -> Self {
-        Self { place: Place::Here(Core::new(stream)) }
+        let mut core = Core::new(stream);
+        core.push(&farewell());
+        Self { place: Place::Here(core) }
     }
 
     /// The stream, once the last connection was dropped.
@@ -98,7 +101,16 @@ async fn next_sync<S: AsyncRead + AsyncWrite + Unpin>(core: &mut Core<S>) -> Res
         if let Some(nonce) = found {
             return Ok(nonce);
         }
-        if poll_fn(|cx| core.poll_fill(cx)).await.map_err(AcceptError::Stream)? == 0 {
+        let received = poll_fn(|cx| {
+            let received = core.poll_fill(cx);
+            if received.is_pending() {
+                // The farewell, if somebody listens. Whether it went out shows when a host is told; failures show
+                // in reading as well.
+                drop(core.poll_drain(cx));
+            }
+            received
+        });
+        if received.await.map_err(AcceptError::Stream)? == 0 {
             return Err(AcceptError::HungUp);
         }
     }

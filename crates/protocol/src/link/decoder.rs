@@ -196,14 +196,13 @@ mod tests {
     fn a_length_beyond_the_limit_is_a_violation() {
         let length = MAX_PAYLOAD as u32 + 1;
         let [_, a, b, c] = length.to_be_bytes();
-        let found = events(&mut Decoder::new(), &[3, a, b, c, 9, 9]);
-        assert_eq!(found, [Event::Lost(Violation::Length { kind: 3, length })]);
+        let bytes = [3, a, b, c, 9, 9];
+        assert_eq!(events(&mut Decoder::new(), &bytes), [Event::Lost(Violation::Length { kind: 3, length })]);
     }
 
     #[test]
     fn an_unknown_kind_is_reported_once_and_then_skipped() {
-        let found = events(&mut Decoder::new(), &[99; 64]);
-        assert_eq!(found, [Event::Lost(Violation::Kind(99))]);
+        assert_eq!(events(&mut Decoder::new(), &[99; 64]), [Event::Lost(Violation::Kind(99))]);
     }
 
     #[test]

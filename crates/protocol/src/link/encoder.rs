@@ -40,6 +40,14 @@ pub const fn close() -> [u8; HEADER_BYTES] {
     header(CLOSE, 0)
 }
 
+/// What a guest sends when it starts on a stream that another one may have left in the middle of a frame: the host
+/// is told that the connection it may have is over, whatever it is waiting for.
+pub fn farewell() -> Vec<u8> {
+    let mut bytes = vec![0; MAX_PAYLOAD + HEADER_BYTES];
+    bytes.extend_from_slice(&close());
+    bytes
+}
+
 /// The guest's answer to a SYNC.
 pub fn sync_ack(nonce: &Nonce) -> [u8; HEADER_BYTES + NONCE_BYTES] {
     named(SYNC_ACK, nonce)

@@ -13,6 +13,9 @@
 //!   CLOSE                       ------------> waits for the next SYNC
 //! ```
 //!
+//! An agent that starts says CLOSE behind as many zero bytes: the port does not tell the host that the agent which had
+//! the connection died.
+//!
 //! A frame is `[kind: u8][length: u24 big endian][payload]`; a zero byte where a kind is expected is padding.
 
 mod decoder;
@@ -20,7 +23,7 @@ mod encoder;
 mod search;
 
 pub use decoder::{Decoder, Event, Violation};
-pub use encoder::{MAX_PAYLOAD, NONCE_BYTES, Nonce, close, data_header, opening, sync_ack};
+pub use encoder::{MAX_PAYLOAD, NONCE_BYTES, Nonce, close, data_header, farewell, opening, sync_ack};
 pub use search::AckSearch;
 
 pub(crate) use encoder::HEADER_BYTES;

@@ -1,0 +1,83 @@
+//! Calls beside each other, and calls that an agent without a machine refuses.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use agentiso_guest::machine::NoMachine;
+use agentiso_guest::service::Agent;
+use agentiso_host::agent::{AttachRoot, ErrorCode, ExecSpec, Identity, InitMode, Stage};
+use agentiso_protocol::schema::v1::HelloRequest;
+use agentiso_protocol::schema::v1::guest_server::Guest as _;
+
+use crate::support::TestAgent;
+
+#[tokio::test]
+async fn the_agent_introduces_itself() {
+    let agent = TestAgent::start().await;
+    let hello = agent.client.hello();
+    assert_eq!((hello.protocol, hello.stage, hello.init_mode), (1, Stage::Rooted, InitMode::Fast));
+    assert!(hello.features.iter().any(|feature| feature == "root.attach"));
+    assert_eq!(hello.boot_id.len(), 36);
+}
+
+#[tokio::test]
+async fn an_agent_refuses_a_host_that_is_too_old() {
+    let agent = Agent::new(std::sync::Arc::new(NoMachine));
+    let request = HelloRequest { host_version: "0".into(), protocol: 0 };
+    let status = agent.hello(tonic::Request::new(request)).await.expect_err("refused");
+    assert_eq!(ErrorCode::split(status.message()).map(|(code, _)| code), Some(ErrorCode::ProtocolMismatch));
+}
+
+#[tokio::test]
+async fn many_calls_run_beside_a_long_command() {
+    let agent = TestAgent::start().await;
+    let long = agent.client.exec(ExecSpec::new("sleep 1000", Duration::from_secs(900))).await.expect("sent");
+    let noisy = agent.client.exec(ExecSpec::new("yes", Duration::from_secs(900))).await.expect("sent");
+    let started = Instant::now();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..200_usize {
+        let client = agent.client.clone();
+        calls.spawn(async move {
+            match number % 4 {
+                0 => client.ping(vec![0; 1000].into()).await.expect("answered"),
+                1 => drop(client.stat("/etc/passwd", true).await.expect("answered")),
+                2 => drop(client.memory_info().await.expect("answered")),
+                _ => client.ping(Vec::new().into()).await.expect("answered"),
+            }
+        });
+    }
+    // File calls have a limit of their own, which these stay below most of the time.
+    let results = calls.join_all();
+    tokio::time::timeout(Duration::from_secs(20), results).await.expect("nothing waits for the long command");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    drop((long, noisy));
+}
+
+#[tokio::test]
+async fn an_agent_without_a_machine_leaves_its_host_alone() {
+    let agent = TestAgent::start().await;
+    let client = &agent.client;
+    let identity = Identity {
+        realtime: SystemTime::now(),
+        entropy: vec![1; 64],
+        hostname: "ws".into(),
+        machine_id: "ab".repeat(16),
+        network: None,
+    };
+    for result in [
+        client.attach_root(AttachRoot::default()).await.map(drop),
+        client.identify(identity).await.map(drop),
+        client.grow_root(0).await.map(drop),
+        client.shutdown(Duration::from_secs(1)).await.map(drop),
+    ] {
+        assert_eq!(result.expect_err("refused").code(), Some(ErrorCode::NotMachine));
+    }
+    client.sync().await.expect("synced");
+}
+
+#[tokio::test]
+async fn process_starts_are_timed() {
+    let agent = TestAgent::start().await;
+    let times = agent.client.spawn_probe(5).await.expect("timed");
+    assert_eq!(times.len(), 5);
+    assert!(times.iter().all(|time| *time > Duration::ZERO));
+}

@@ -1,0 +1,8 @@
+//! The client against the real agent, over sockets instead of a machine's port.
+
+mod calls;
+mod exec;
+mod files;
+mod hostile;
+mod resync;
+mod support;
