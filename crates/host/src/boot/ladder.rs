@@ -51,7 +51,12 @@ impl Ladder<'_> {
         let made = MadeDir(Some(spec.data_dir.clone()));
         let began = Instant::now();
         let wanted = Wanted::image(spec);
-        if let Some(template) = self.templates.find(&wanted).await {
+        // An image template has been given a network; a machine without one must not inherit that.
+        let template = match spec.identity.network {
+            Some(_) => self.templates.find(&wanted).await,
+            None => None,
+        };
+        if let Some(template) = template {
             let backing = template.backing(spec.base_image.name.as_str());
             let attempt = self.restore(&template, Rung::ImageTemplate, Disk::Fresh(backing));
             if let Some(machine) = self.fall_through(&template, Rung::ImageTemplate, attempt.await)? {
@@ -117,13 +122,17 @@ impl Ladder<'_> {
         let deadline = Instant::now() + limit;
         let start = self.prepare(Memory::Template(template.ram()), Begin::Restore, disk).await?;
         self.within(limit, async {
+            let mut laps = Laps::begin();
             let launched = self.spawn(&start).await?;
+            laps.lap("answering");
             launched.restore(&template.device_state()).await?;
+            laps.lap("loaded");
             let agent = launched.greet(deadline).await?;
+            laps.lap("greeted");
             if !stage_fits(rung == Rung::ImageTemplate, agent.hello().stage) {
                 return Err(BootError::NotRooted);
             }
-            self.finish(launched, agent, start, deadline).await
+            self.finish(launched, agent, start, deadline, laps).await
         })
         .await
     }
@@ -133,9 +142,12 @@ impl Ladder<'_> {
         let deadline = Instant::now() + limit;
         let start = self.prepare(Memory::Private, Begin::Boot, disk).await?;
         self.within(limit, async {
+            let mut laps = Laps::begin();
             let launched = self.spawn(&start).await?;
+            laps.lap("answering");
             let agent = launched.greet(deadline).await?;
-            self.finish(launched, agent, start, deadline).await
+            laps.lap("greeted");
+            self.finish(launched, agent, start, deadline, laps).await
         })
         .await
     }
@@ -188,9 +200,13 @@ impl Ladder<'_> {
         agent: AgentClient,
         start: Start,
         deadline: Instant,
+        mut laps: Laps,
     ) -> Result<Machine, BootError> {
         let agent = launched.root(agent, self.spec.init_mode, deadline).await?;
+        laps.lap("rooted");
         launched.identify(&agent, &self.spec.identity).await?;
+        laps.lap("identified");
+        tracing::debug!(workspace = %start.id, laps = %laps.0, "the machine is up");
         let events = launched.events();
         let (process, qmp) = launched.keep();
         Ok(Machine::new(Parts {
@@ -204,6 +220,20 @@ impl Ladder<'_> {
             console_log: start.console_log,
             stderr_log: start.stderr_log,
         }))
+    }
+}
+
+/// How long each step of a boot took, for the log.
+struct Laps(String, Instant);
+
+impl Laps {
+    fn begin() -> Self {
+        Self(String::new(), Instant::now())
+    }
+
+    fn lap(&mut self, step: &str) {
+        self.0 += &format!("{step} {} ms, ", self.1.elapsed().as_millis());
+        self.1 = Instant::now();
     }
 }
 

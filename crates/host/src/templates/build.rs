@@ -1,6 +1,7 @@
 //! Making a template: bring a machine up to the point that should be remembered, stop it, save it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::copy::copy_sparse;
 use super::key::Inputs;
 use super::manifest::{self, Manifest};
 use super::store::{Building, Store, Template};
-use crate::agent::{AgentClient, ExecSpec, Stage};
+use crate::agent::{AgentClient, ExecSpec, NetworkIdentity, Stage};
 use crate::boot::BootError;
 use crate::boot::launch::{Host, Launched, Start};
 use crate::disk::{Backing, DISK_FILE, DiskError, Qcow2Storage, Storage};
@@ -22,7 +23,7 @@ use crate::files::FileError;
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qmp::QmpError;
-use crate::spec::BaseImage;
+use crate::spec::{BaseImage, Identity};
 
 /// Saving writes some 100 KB; the RAM is in its file already.
 const SAVE_DEADLINE: Duration = Duration::from_secs(30);
@@ -108,7 +109,7 @@ impl Builder<'_> {
         launched.restore(&bare.device_state()).await?;
         let agent = launched.greet(deadline).await?;
         let agent = launched.root(agent, source.init_mode, deadline).await?;
-        warm_up(&launched, &agent).await?;
+        rehearse(&launched, &agent).await?;
         self.save(launched, agent, building, inputs, began).await
     }
 
@@ -151,9 +152,23 @@ impl Builder<'_> {
     }
 }
 
-/// Lets the guest do once what every first command does: the pages it reads are then in every clone's memory,
-/// and shared.
-async fn warm_up(launched: &Launched, agent: &AgentClient) -> Result<(), BootError> {
+/// Lets the guest do once what every restored machine does first: take an identity, run a command. Drivers are
+/// then loaded, and the pages that were read are in every clone's memory, shared. All of the identity is replaced
+/// when a clone gets its own.
+async fn rehearse(launched: &Launched, agent: &AgentClient) -> Result<(), BootError> {
+    let network = NetworkIdentity {
+        mac: [0x02, 0, 0, 0, 0, 1],
+        address: Ipv4Addr::new(169, 254, 0, 2),
+        prefix: 16,
+        gateway: Ipv4Addr::new(169, 254, 0, 1),
+        dns: vec![Ipv4Addr::new(169, 254, 0, 1)],
+    };
+    let identity = Identity {
+        hostname: "template".to_owned(),
+        machine_id: "0".repeat(31) + "1",
+        network: Some(network),
+    };
+    launched.identify(agent, &identity).await?;
     launched
         .unless_dead(async {
             let command = agent.exec(ExecSpec::new("true", WARM_UP_DEADLINE)).await?;

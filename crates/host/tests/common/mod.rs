@@ -101,13 +101,16 @@ impl TestHost {
     }
 
     async fn with_templates(artefacts: &Artefacts, templates_dir: PathBuf) -> Self {
+        // `RUST_LOG=agentiso_host=debug` shows how long each step of a boot takes.
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
         let dir = tempfile::Builder::new().prefix("ah").tempdir_in("/tmp").unwrap();
         let settings = HypervisorSettings {
             qemu_binary: "qemu-system-x86_64".into(),
             accelerator: Accelerator::Auto,
             kernel: artefacts.kernel.clone(),
             initrd: artefacts.initrd.clone(),
-            kernel_append: String::new(),
+            kernel_append: std::env::var("AGENTISO_TEST_KERNEL_APPEND").unwrap_or_default(),
             boot_timeout: PATIENCE,
             templates_dir,
             run_dir: dir.path().join("run"),
