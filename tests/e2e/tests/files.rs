@@ -92,11 +92,11 @@ fn what_cannot_be_written_says_why_and_changes_nothing() {
     write("/proc/none", "0644").mentions(&["/proc/none"]);
     ws.tool_error("file_write", json!({"path": "/workspace/keep"})).mentions(&["content"]);
     assert_eq!(ws.read("/workspace/keep"), "kept");
-    ws.sh("dd if=/dev/zero of=/fill bs=1M 2>/dev/null; sync; true");
+    ws.sh("fallocate -l $(($(df -k --output=avail / | tail -1) - 2048))K /fill; dd if=/dev/zero of=/rest bs=64k 2>/dev/null; sync; true");
     let big = "y".repeat(4 << 20);
     ws.tool_error("file_write", json!({"path": "/workspace/keep", "content": big})).mentions(&["space"]);
     assert_eq!(ws.read("/workspace/keep"), "kept");
-    assert_eq!(ws.sh("rm /fill; ls -A /workspace"), "keep");
+    assert_eq!(ws.sh("rm /fill /rest; ls -A /workspace"), "keep");
 }
 
 #[test]

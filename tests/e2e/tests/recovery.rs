@@ -150,16 +150,14 @@ fn a_cancelled_create_leaves_nothing_behind() {
     client.workspace().destroy();
     for wait_ms in [0, 20, 60, 150, 300, 600] {
         let pending = client.start_tool("workspace_create", json!({"name": "never"}));
-        let answered = pending.wait_for(Duration::from_millis(wait_ms));
+        let _answered_already = pending.wait_for(Duration::from_millis(wait_ms));
         client.cancel(&pending);
-        if answered.is_some() {
-            client.tool("workspace_destroy", json!({"workspace_id": "never"}));
-        }
         // A cancel may come too late for the engine; then the workspace is there, whole.
         eventually("the create ends one way or the other", Duration::from_secs(60), || {
             let list = client.tool("workspace_list", json!({})).json();
             if list[0]["state"] == "running" {
-                client.tool("workspace_destroy", json!({"workspace_id": "never"}));
+                // It may still be on its way out; then there is nothing left to destroy.
+                client.try_tool("workspace_destroy", json!({"workspace_id": "never"}));
             }
             list.as_array().unwrap().is_empty() && host.machines().is_empty()
         });
