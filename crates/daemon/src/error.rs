@@ -146,7 +146,7 @@ impl OpError {
             Self::NoSpace { .. } | Self::Ledger(_) => "free space on the host's disk".to_owned(),
             Self::NoImage { name, .. } => format!("run `agentiso image build {name}` on the host"),
             Self::BrokenImage { name, .. } => format!("run `agentiso image build {name}` on the host again"),
-            Self::Unsupported { .. } => "leave the argument out".to_owned(),
+            Self::Unsupported { .. } => "workspaces are isolated; say false, or leave it out".to_owned(),
             Self::Boot { .. } => {
                 "try again; workspace_logs shows the console of a workspace that exists".to_owned()
             }

@@ -120,8 +120,13 @@ impl Session {
     /// Fills in what the caller left open.
     fn resolve(&self, request: CreateRequest) -> Result<Wanted, OpError> {
         let config = &self.shared().config;
-        if request.allow_internet.unwrap_or(config.network.default_allow_internet) {
-            return Err(OpError::Unsupported { what: "allow_internet: true".to_owned() });
+        let refused = match (request.allow_internet, config.network.default_allow_internet) {
+            (Some(true), _) => Some("allow_internet: true"),
+            (None, true) => Some("the configuration network.default_allow_internet = true"),
+            (Some(false), _) | (None, false) => None,
+        };
+        if let Some(what) = refused {
+            return Err(OpError::Unsupported { what: what.to_owned() });
         }
         let default = config.default_resources();
         let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
@@ -170,8 +175,6 @@ impl Session {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let (workspace, handle) = self.admitted(wanted, Operation::Start)?;
-        let memory = self.shared().machines.host_memory();
-        self.shared().state().registry.admit_memory(workspace.resources.memory_mb, memory)?;
         self.ask(&workspace, handle, Request::Start(progress.clone())).await?;
         self.info_of(&workspace)
     }

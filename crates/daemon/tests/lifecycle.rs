@@ -88,6 +88,9 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_made() {
     world.available_mb.store(300, Ordering::Relaxed);
     assert_eq!(session.create(small(), &quiet()).await.unwrap_err().code(), "host_memory");
     assert_eq!((world.processes(), session.list(None).len()), (before, 1));
+    session.stop(&by_name("web")).await.unwrap();
+    assert_eq!(session.start(&by_name("web"), &quiet()).await.unwrap_err().code(), "host_memory");
+    assert_eq!(session.list(None)[0].phase, Phase::Stopped);
     daemon.shutdown().await;
 }
 

@@ -18,7 +18,13 @@ pub(crate) const STOP_GRACE: Duration = Duration::from_secs(20);
 impl Runner {
     pub(super) async fn start(&mut self, progress: Progress) -> Result<(), OpError> {
         let before = self.status();
-        self.shared.set_status(&self.id, Status::Starting { machine: None });
+        let memory = self.shared.machines.host_memory();
+        // Under one lock, so that starts at the same time cannot promise the same memory twice.
+        self.shared.change(|registry| {
+            registry.admit_memory(self.spec.resources.memory_mb, memory)?;
+            registry.update(&self.id, |workspace| workspace.status = Status::Starting { machine: None });
+            Ok::<_, OpError>(())
+        })?;
         if let Err(error) = self.shared.save().await {
             self.shared.set_status(&self.id, before);
             return Err(OpError::Ledger(error));
