@@ -154,7 +154,7 @@ fn file_status(error: &FileError) -> Status {
 
 fn exec_status(error: &ExecError) -> Status {
     let code = match error {
-        ExecError::Spawn(SpawnError::Workdir(_)) => ErrorCode::BadWorkdir,
+        ExecError::Workdir { .. } | ExecError::Spawn(SpawnError::Workdir(_)) => ErrorCode::BadWorkdir,
         ExecError::Spawn(SpawnError::Clone(source)) | ExecError::System(source)
             if source.kind() == std::io::ErrorKind::OutOfMemory =>
         {

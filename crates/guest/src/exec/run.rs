@@ -53,6 +53,13 @@ pub enum ExecError {
     /// The shell could not be started.
     #[error("/bin/sh cannot be started")]
     Spawn(#[from] SpawnError),
+    /// The directory that was asked for cannot be entered.
+    #[error("the working directory {path} cannot be entered")]
+    Workdir {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
     /// The agent lacks what it needs to run anything.
     #[error("the command cannot be run")]
     System(#[from] io::Error),
@@ -134,7 +141,12 @@ fn start(
         })
     };
     match &request.workdir {
-        Some(workdir) => Ok(attempt(workdir)?),
+        Some(workdir) => attempt(workdir).map_err(|error| match error {
+            SpawnError::Workdir(source) => {
+                ExecError::Workdir { path: workdir.to_string_lossy().into_owned(), source }
+            }
+            other @ (SpawnError::Clone(_) | SpawnError::Exec(_) | SpawnError::SetUp(_)) => other.into(),
+        }),
         None => match attempt(DEFAULT_WORKDIR) {
             Err(SpawnError::Workdir(_)) => Ok(attempt(FALLBACK_WORKDIR)?),
             result => Ok(result?),

@@ -17,6 +17,7 @@ use super::Machine;
 use super::error::{MachineError, Step as _};
 use super::{identity, power, root};
 use crate::args::InheritedFds;
+use crate::console;
 
 /// The init that an image brings.
 pub(crate) const IMAGE_INIT: &std::ffi::CStr = c"/sbin/init";
@@ -96,7 +97,10 @@ impl Machine for Vm {
 
     fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
         let _changing = self.lock();
-        identity::identify(self.initramfs.as_fd(), request)
+        let response = identity::identify(self.initramfs.as_fd(), request)?;
+        // A restored machine booted long ago; this is where its own console log begins.
+        console::log(format_args!("this machine is {}, and ready", request.hostname));
+        Ok(response)
     }
 
     fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
