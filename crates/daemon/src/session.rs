@@ -73,6 +73,11 @@ impl Session {
         self.0.kind
     }
 
+    /// The largest machine that the configuration allows.
+    pub fn resource_limits(&self) -> agentiso_core::resources::ResourceLimits {
+        self.shared().config.resource_limits()
+    }
+
     fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }

@@ -69,9 +69,11 @@ fn output() -> Value {
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let name = args.optional(&NAME);
     let base_image = args.optional(&BASE_IMAGE);
-    let vcpus = args.optional(&VCPUS);
-    let memory_mb = args.optional(&MEMORY_MB);
-    let disk_gb = args.optional(&DISK_GB);
+    // The list of tools is the same for every configuration, so only here are its limits known.
+    let limits = call.session.resource_limits();
+    let vcpus = args.optional(&Integer { max: limits.max_vcpus.into(), ..VCPUS });
+    let memory_mb = args.optional(&Integer { max: limits.max_memory_mb.into(), ..MEMORY_MB });
+    let disk_gb = args.optional(&Integer { max: limits.max_disk_gb.into(), ..DISK_GB });
     let allow_internet = args.optional(&ALLOW_INTERNET);
     let request = args.finish((|| {
         Some(CreateRequest {
