@@ -134,7 +134,7 @@ async fn files_are_written_read_edited_and_listed() {
 #[tokio::test]
 async fn a_large_file_goes_both_ways() {
     let (_world, mut client) = session_with_workspace().await;
-    let content = "ä\n\"".repeat(8 << 20);
+    let content = "ä\n\"".repeat(1 << 20);
     let params =
         json!({"name": "file_write", "arguments": on("web", json!({"path": "/big", "content": content}))});
     let line = json!({"jsonrpc": "2.0", "id": "w", "method": "tools/call", "params": params}).to_string();

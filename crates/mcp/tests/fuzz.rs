@@ -11,38 +11,76 @@ const ROUNDS: usize = 10_000;
 /// How many calls are under way at once.
 const WINDOW: usize = 50;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_argument_sets_for_each_tool_are_all_answered() {
+/// One test for each tool, so that they share the cores and a failure names its tool.
+macro_rules! fuzz {
+    ($($tool:ident),+ $(,)?) => {
+        const FUZZED: &[&str] = &[$(stringify!($tool)),+];
+
+        mod ten_thousand_argument_sets_are_all_answered_by {
+            $(
+                #[tokio::test]
+                async fn $tool() {
+                    super::fuzz(stringify!($tool)).await;
+                }
+            )+
+        }
+    };
+}
+
+fuzz!(
+    workspace_create,
+    workspace_destroy,
+    workspace_start,
+    workspace_stop,
+    workspace_list,
+    workspace_info,
+    workspace_logs,
+    workspace_adopt,
+    exec,
+    file_read,
+    file_write,
+    file_edit,
+    file_list,
+);
+
+#[tokio::test]
+async fn no_tool_is_left_out() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
     let list = client.request("tools/list", None).await;
+    let names: Vec<&str> = list["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, FUZZED);
+}
+
+async fn fuzz(name: &str) {
+    let world = support::world().await;
+    let mut client = Client::initialized(world.session(), name, false).await;
+    let list = client.request("tools/list", None).await;
+    let schema = &list["result"]["tools"][0]["inputSchema"];
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    for tool in list["result"]["tools"].as_array().unwrap() {
-        let name = tool["name"].as_str().unwrap();
-        for round in 0..ROUNDS / WINDOW {
-            let mut expected = Vec::with_capacity(WINDOW);
-            for slot in 0..WINDOW {
-                let (arguments, valid) = arguments(&mut dice, &tool["inputSchema"]);
-                let id = format!("{name}-{round}-{slot}");
-                let params = json!({"name": name, "arguments": arguments});
-                client
-                    .send(
-                        &json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
-                            .to_string(),
-                    )
-                    .await;
-                expected.push((id, arguments, valid));
-            }
-            for _ in 0..WINDOW {
-                let answer = client.receive().await;
-                let at =
-                    expected.iter().position(|(id, ..)| answer["id"] == *id).expect("an id that was sent");
-                let (_, arguments, valid) = expected.swap_remove(at);
-                let refused = answer["result"]["structuredContent"]["code"] == "invalid_arguments";
-                assert!(answer["result"]["content"][0]["text"].is_string(), "{name} {arguments}: {answer}");
-                assert_eq!(refused, !valid, "{name} {arguments}: {answer}");
-                assert_ne!(answer["result"]["structuredContent"]["code"], "internal", "{name} {arguments}");
-            }
+    for round in 0..ROUNDS / WINDOW {
+        let mut expected = Vec::with_capacity(WINDOW);
+        for slot in 0..WINDOW {
+            let (arguments, valid) = arguments(&mut dice, schema);
+            let id = format!("{round}-{slot}");
+            let params = json!({"name": name, "arguments": arguments});
+            let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            client.send(&request.to_string()).await;
+            expected.push((id, arguments, valid));
+        }
+        for _ in 0..WINDOW {
+            let answer = client.receive().await;
+            let at = expected.iter().position(|(id, ..)| answer["id"] == *id).expect("an id that was sent");
+            let (_, arguments, valid) = expected.swap_remove(at);
+            let refused = answer["result"]["structuredContent"]["code"] == "invalid_arguments";
+            assert!(answer["result"]["content"][0]["text"].is_string(), "{arguments}: {answer}");
+            assert_eq!(refused, !valid, "{arguments}: {answer}");
+            assert_ne!(answer["result"]["structuredContent"]["code"], "internal", "{arguments}");
         }
     }
     client.close().await;
