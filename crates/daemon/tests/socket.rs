@@ -191,6 +191,19 @@ async fn a_shutdown_through_the_socket_ends_when_the_machines_have() {
 }
 
 #[tokio::test]
+async fn a_shutdown_with_nothing_to_stop_is_answered_before_the_connection_ends() {
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let world = World::new(dir.path());
+        let (daemon, serving) = serve(dir.path(), &world).await;
+        let ending = tokio::spawn(control(dir.path()).await.shutdown());
+        serving.await.unwrap();
+        daemon.shutdown().await;
+        ending.await.unwrap().expect("an answer");
+    }
+}
+
+#[tokio::test]
 async fn the_socket_is_private_and_replaces_a_stale_one() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());

@@ -8,7 +8,7 @@ use agentiso_core::names::{ImageName, WorkspaceName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
 use futures::StreamExt;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::wire::{
     Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, Op, Reply, StatusResult, Stream,
@@ -24,17 +24,38 @@ use crate::session::Session;
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     id: u64,
-    replies: mpsc::Sender<Reply>,
+    replies: mpsc::Sender<Outgoing>,
+}
+
+/// A reply on its way to the writer, which says when it has left.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) reply: Reply,
+    pub(super) written: Option<oneshot::Sender<()>>,
+}
+
+impl From<Reply> for Outgoing {
+    fn from(reply: Reply) -> Self {
+        Self { reply, written: None }
+    }
 }
 
 impl Outbox {
-    pub(super) fn new(id: u64, replies: mpsc::Sender<Reply>) -> Self {
+    pub(super) fn new(id: u64, replies: mpsc::Sender<Outgoing>) -> Self {
         Self { id, replies }
     }
 
     async fn send(&self, reply: Reply) {
         // A client that hung up is noticed by the connection's reader, which cancels us.
-        let _ = self.replies.send(reply).await;
+        let _ = self.replies.send(reply.into()).await;
+    }
+
+    /// Returns when the reply has left, or can leave no more.
+    async fn send_and_flush(&self, reply: Reply) {
+        let (written, left) = oneshot::channel();
+        if self.replies.send(Outgoing { reply, written: Some(written) }).await.is_ok() {
+            let _ = left.await;
+        }
     }
 
     async fn event(&self, event: Event) {
@@ -46,7 +67,7 @@ impl Outbox {
         let outbox = self.clone();
         Progress::new(move |step, fraction| {
             let event = Event::Progress { step: step.to_owned(), fraction };
-            let _ = outbox.replies.try_send(Reply::Event { id: outbox.id, event });
+            let _ = outbox.replies.try_send(Reply::Event { id: outbox.id, event }.into());
         })
     }
 }
@@ -57,9 +78,12 @@ pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox
         Ok(result) => Reply::Result { id: outbox.id, result },
         Err(error) => Reply::Error { id: Some(outbox.id), error },
     };
-    outbox.send(reply).await;
     if shutdown {
+        // With nothing to stop, connections end at once; the answer must be out by then.
+        outbox.send_and_flush(reply).await;
         daemon.begin_shutdown();
+    } else {
+        outbox.send(reply).await;
     }
 }
 

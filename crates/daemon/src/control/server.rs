@@ -11,7 +11,7 @@ use tokio_util::codec::{FramedRead, FramedWrite, LinesCodec, LinesCodecError};
 
 use super::hello::{self, HELLO_DEADLINE, Kind, Welcome};
 use super::listener::Listener;
-use super::ops::{self, Outbox};
+use super::ops::{self, Outbox, Outgoing};
 use super::wire::{Reply, Request, WireError};
 use crate::daemon::Daemon;
 use crate::mcp::McpHandler;
@@ -112,7 +112,7 @@ async fn control(daemon: Daemon, stream: UnixStream) {
     let _ = writing.join_next().await;
 }
 
-async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sender<Reply>) {
+async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sender<Outgoing>) {
     let session = daemon.open_session(SessionKind::Shell);
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
     let mut requests = JoinSet::new();
@@ -126,7 +126,7 @@ async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sende
             None => return,
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 let error = WireError::invalid(format!("a line is longer than {MAX_LINE_BYTES} bytes"));
-                let _ = replies.send(Reply::Error { id: None, error }).await;
+                let _ = replies.send(Reply::Error { id: None, error }.into()).await;
                 return;
             }
             Some(Err(LinesCodecError::Io(error))) if error.kind() != std::io::ErrorKind::InvalidData => {
@@ -147,16 +147,16 @@ async fn read_requests(daemon: Daemon, read: OwnedReadHalf, replies: mpsc::Sende
             },
         };
         if let Some((id, error)) = refusal
-            && replies.send(Reply::Error { id, error }).await.is_err()
+            && replies.send(Reply::Error { id, error }.into()).await.is_err()
         {
             return;
         }
     }
 }
 
-async fn write_replies(write: OwnedWriteHalf, mut queue: mpsc::Receiver<Reply>) {
+async fn write_replies(write: OwnedWriteHalf, mut queue: mpsc::Receiver<Outgoing>) {
     let mut lines = FramedWrite::new(write, LinesCodec::new());
-    while let Some(reply) = queue.recv().await {
+    while let Some(Outgoing { reply, written }) = queue.recv().await {
         let line = match serde_json::to_string(&reply) {
             Ok(line) => line,
             Err(error) => {
@@ -166,6 +166,9 @@ async fn write_replies(write: OwnedWriteHalf, mut queue: mpsc::Receiver<Reply>) 
         };
         if lines.send(line).await.is_err() {
             return;
+        }
+        if let Some(written) = written {
+            let _ = written.send(());
         }
     }
 }
