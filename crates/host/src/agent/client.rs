@@ -139,9 +139,11 @@ impl AgentClient {
 
     /// Turns a failed call into an error, and says so when it failed because the connection is gone.
     pub(super) fn failure(&self, call: &'static str, status: &Status) -> AgentError {
-        match AgentError::from_status(call, status) {
-            AgentError::Violation { .. } if self.is_closed() => AgentError::Disconnected { call },
-            error => error,
+        let error = AgentError::from_status(call, status);
+        if matches!(error, AgentError::Violation { .. }) && self.is_closed() {
+            AgentError::Disconnected { call }
+        } else {
+            error
         }
     }
 

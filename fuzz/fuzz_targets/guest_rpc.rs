@@ -1,0 +1,50 @@
+//! Bytes of a host against the agent, inside an open connection: the agent answers, refuses or hangs up.
+//!
+//! The first byte decides whether the rest is framed, so that both the link and HTTP/2 are reached. The agent refuses
+//! everything that would change its host; commands and file calls would need a well-formed request that the fuzzer
+//! cannot be expected to write by chance, and the harness runs in a directory of its own.
+
+#![no_main]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_guest::machine::NoMachine;
+use agentiso_guest::server::serve;
+use agentiso_protocol::link::{MAX_PAYLOAD, data_header, opening};
+use libfuzzer_sys::fuzz_target;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// An input that keeps the agent busy for longer is a finding.
+const LIMIT: Duration = Duration::from_secs(10);
+
+fuzz_target!(|data: &[u8]| {
+    let Some((first, rest)) = data.split_first() else { return };
+    let mut stream = opening(&[7; 16]);
+    if first & 1 == 0 {
+        stream.extend_from_slice(rest);
+    } else {
+        let payload = if first & 2 == 0 { [PREFACE, rest].concat() } else { rest.to_vec() };
+        for chunk in payload.chunks(MAX_PAYLOAD) {
+            stream.extend_from_slice(&data_header(chunk.len()));
+            stream.extend_from_slice(chunk);
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let (mut host, guest) = UnixStream::pair().expect("a pair of sockets");
+        let talk = async move {
+            // The agent may hang up at any byte.
+            if host.write_all(&stream).await.is_ok() && host.shutdown().await.is_ok() {
+                let mut sink = vec![0; 4096];
+                while host.read(&mut sink).await.is_ok_and(|count| count > 0) {}
+            }
+        };
+        let both = async { tokio::join!(serve(guest, Arc::new(NoMachine)), talk) };
+        assert!(timeout(LIMIT, both).await.is_ok(), "the agent hangs");
+    });
+});
