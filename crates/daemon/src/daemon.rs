@@ -59,6 +59,11 @@ impl Daemon {
     /// The same over other machines than QEMU's.
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
+        if config.network.default_allow_internet {
+            tracing::warn!(
+                "network.default_allow_internet is set, but this version has no way out: workspaces stay offline"
+            );
+        }
         let lock = DaemonLock::acquire(&config.paths.lock_file())?;
         let registry = load_registry(&config)?;
         let leftovers = Leftovers::find(&config.paths, &registry);

@@ -125,13 +125,8 @@ impl Session {
     /// Fills in what the caller left open.
     fn resolve(&self, request: CreateRequest) -> Result<Wanted, OpError> {
         let config = &self.shared().config;
-        let refused = match (request.allow_internet, config.network.default_allow_internet) {
-            (Some(true), _) => Some("allow_internet: true"),
-            (None, true) => Some("the configuration network.default_allow_internet = true"),
-            (Some(false), _) | (None, false) => None,
-        };
-        if let Some(what) = refused {
-            return Err(OpError::Unsupported { what: what.to_owned() });
+        if request.allow_internet == Some(true) {
+            return Err(OpError::Unsupported { what: "allow_internet: true".to_owned() });
         }
         let default = config.default_resources();
         let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
