@@ -57,6 +57,8 @@ fn fill_cache(binary: &Path) -> Result<PathBuf> {
     std::fs::write(&config, config_text(&cache, &dir))
         .with_context(|| format!("writing {}", config.display()))?;
     shell::run(shell::command(binary).args(["init", "--yes", "--config"]).arg(&config))?;
+    // For the tests of `init_mode = "system"`.
+    shell::run(shell::command(binary).args(["image", "build", "debian-system", "--config"]).arg(&config))?;
     Ok(cache)
 }
 
