@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -143,24 +143,27 @@ fn boot(mut command: Command) -> Result<PlainMachine> {
         .context("QEMU could not be started")?;
     let mut running = Running(child);
     let mut console = running.0.stdout.take().context("a pipe was asked for")?;
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let (send, ready) = mpsc::channel();
+    let log = seen.clone();
     // Reads on after that, so that the guest never waits for its console; ends with the machine.
     std::thread::spawn(move || {
-        let mut seen = Vec::new();
         let mut buffer = [0; 4096];
         let mut is_ready = false;
         while let Ok(n @ 1..) = console.read(&mut buffer) {
-            if !is_ready {
-                seen.extend_from_slice(&buffer[..n]);
-                is_ready = seen.windows(READY.len()).any(|window| window == READY);
-                if is_ready {
-                    // The boot may have been given up meanwhile.
-                    let _ = send.send(start.elapsed());
-                }
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.extend_from_slice(&buffer[..n]);
+            if !is_ready && log.windows(READY.len()).any(|window| window == READY) {
+                is_ready = true;
+                // The boot may have been given up meanwhile.
+                let _ = send.send(start.elapsed());
             }
         }
     });
-    let boot = ready.recv_timeout(BOOT_LIMIT).context("the plain machine did not boot")?;
+    let Ok(boot) = ready.recv_timeout(BOOT_LIMIT) else {
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        bail!("the plain machine did not boot; its console: {}", String::from_utf8_lossy(&seen));
+    };
     Ok(PlainMachine { boot, _running: running })
 }
 

@@ -53,9 +53,11 @@ pub(crate) fn create() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Whether a signal asked for the end.
-pub(crate) fn is_stopping() -> bool {
-    STOPPING.load(Ordering::SeqCst)
+/// After a signal nothing more is started or reported: the thread that ends everything also ends this process.
+pub(crate) fn wait_if_stopping() {
+    while STOPPING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
 }
 
 /// Ends every process of the run and removes its directory.

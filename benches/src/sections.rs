@@ -79,15 +79,12 @@ pub(crate) fn run(
     let mut figures = Figures::default();
     let mut failures = Vec::new();
     for section in Section::ALL.into_iter().filter(|section| wanted.contains(section)) {
-        if run_dir::is_stopping() {
-            // The thread that ends everything also ends this process.
-            std::thread::park();
-        }
         say(&format!("{section:?}"));
         let (outcome, time) = timed(|| {
             catch_unwind(AssertUnwindSafe(|| section.measure(setup, &line, quick)))
                 .unwrap_or_else(|panic| Err(anyhow!("{}", message(panic.as_ref()))))
         });
+        run_dir::wait_if_stopping();
         match outcome {
             Ok(found) => {
                 say(&format!("{section:?} took {:.1} s", time.as_secs_f64()));
