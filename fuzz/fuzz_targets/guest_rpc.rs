@@ -1,17 +1,17 @@
 //! Bytes of a host against the agent, inside an open connection: the agent answers, refuses or hangs up.
 //!
-//! The first byte decides whether the rest is framed, so that both the link and HTTP/2 are reached. The agent refuses
-//! everything that would change its host; commands and file calls would need a well-formed request that the fuzzer
-//! cannot be expected to write by chance, and the harness runs in a directory of its own.
+//! The first byte decides whether the rest is framed, so that both the link and HTTP/2 are reached. The agent believes
+//! that it has no root file system yet: requests are taken apart, and refused before they touch this host.
 
 #![no_main]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_guest::machine::NoMachine;
+use agentiso_guest::machine::{Machine, MachineError};
 use agentiso_guest::server::serve;
 use agentiso_protocol::link::{MAX_PAYLOAD, data_header, opening};
+use agentiso_protocol::schema::v1;
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -21,6 +21,41 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// An input that keeps the agent busy for longer is a finding.
 const LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+struct Bare;
+
+impl Machine for Bare {
+    fn stage(&self) -> v1::Stage {
+        v1::Stage::Bare
+    }
+
+    fn init_mode(&self) -> v1::InitMode {
+        v1::InitMode::Fast
+    }
+
+    fn boot_id(&self) -> String {
+        String::new()
+    }
+
+    fn attach_root(&self, _request: &v1::AttachRootRequest) -> Result<v1::AttachRootResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn grow_root(&self, _expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn power_off(&self) {}
+}
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, rest)) = data.split_first() else { return };
@@ -44,7 +79,7 @@ fuzz_target!(|data: &[u8]| {
                 while host.read(&mut sink).await.is_ok_and(|count| count > 0) {}
             }
         };
-        let both = async { tokio::join!(serve(guest, Arc::new(NoMachine)), talk) };
+        let both = async { tokio::join!(serve(guest, Arc::new(Bare)), talk) };
         assert!(timeout(LIMIT, both).await.is_ok(), "the agent hangs");
     });
 });
