@@ -26,6 +26,7 @@ pub(crate) enum Key {
     GuestSpawn,
     CrunExec,
     Output,
+    GuestOutput,
     CrunOutput,
     FileWrite,
     FileRead,
@@ -37,7 +38,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::PlainBoot,
         Self::ColdCreate,
         Self::TemplateCreate,
@@ -53,6 +54,7 @@ impl Key {
         Self::GuestSpawn,
         Self::CrunExec,
         Self::Output,
+        Self::GuestOutput,
         Self::CrunOutput,
         Self::FileWrite,
         Self::FileRead,
@@ -80,6 +82,7 @@ impl Key {
             Self::GuestSpawn => "sh -c true timed inside the guest",
             Self::CrunExec => "crun exec true",
             Self::Output => "1 GiB of output through exec",
+            Self::GuestOutput => "1 GiB through a pipe inside the guest",
             Self::CrunOutput => "1 GiB of output through crun exec",
             Self::FileWrite => "file write, 100 MiB",
             Self::FileRead => "file read, 100 MiB",

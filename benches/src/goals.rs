@@ -100,6 +100,7 @@ pub(crate) fn ratios(figures: &Figures) -> Vec<(&'static str, Option<f64>)> {
         ("exec over MCP / crun exec", over(Key::Exec, Key::CrunExec)),
         ("exec over MCP / exec at the agent", over(Key::Exec, Key::AgentExec)),
         ("the agent's ping / raw echo", over(Key::AgentPing, Key::RawEcho)),
+        ("1 GiB of output, exec / a pipe inside the guest", over(Key::Output, Key::GuestOutput)),
         ("1 GiB of output, exec / crun exec", over(Key::Output, Key::CrunOutput)),
     ]
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use agentiso_testkit::{Client, TestWorkspace};
 use anyhow::{Context, Result};
 use serde_json::json;
 
@@ -23,15 +24,24 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let client = host.client();
     let workspace = client.workspace();
     workspace.sh("true");
-    let arguments = workspace.with_id(json!({"command": command(), "timeout_secs": LIMIT.as_secs()}));
+    let mut figures = Figures::default();
+    let (reply, time) = run(&client, &workspace, &command())?;
+    anyhow::ensure!(reply.contains(&BYTES.to_string()), "the answer does not say how much there was");
+    figures.set(Key::Output, Measured::transfer(BYTES, time));
+    // The same number of pipes, and the last of them read by a program instead of the agent.
+    let (_, time) = run(&client, &workspace, &format!("{} | cat > /dev/null", command()))?;
+    figures.set(Key::GuestOutput, Measured::transfer(BYTES, time));
+    workspace.destroy();
+    Ok(figures)
+}
+
+/// Runs a command that takes long, and returns the whole answer as text.
+fn run(client: &Client, workspace: &TestWorkspace<'_>, command: &str) -> Result<(String, Duration)> {
+    let arguments = workspace.with_id(json!({"command": command, "timeout_secs": LIMIT.as_secs()}));
     let start = Instant::now();
-    let call = client.start_tool("exec", arguments);
-    let reply = call.wait_for(LIMIT).context("no answer in time")?;
+    let reply = client.start_tool("exec", arguments).wait_for(LIMIT).context("no answer in time")?;
     let time = start.elapsed();
     let text = format!("{reply:?}");
-    anyhow::ensure!(text.contains(&BYTES.to_string()), "the answer does not say how much there was");
-    workspace.destroy();
-    let mut figures = Figures::default();
-    figures.set(Key::Output, Measured::transfer(BYTES, time));
-    Ok(figures)
+    anyhow::ensure!(text.contains("exit_code"), "the command did not run: {text:.300}");
+    Ok((text, time))
 }
