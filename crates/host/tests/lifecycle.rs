@@ -54,7 +54,7 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     });
     let machine = host.create(&spec).await.machine;
     let record = machine.record().clone();
-    assert_eq!(*records.lock().unwrap(), [record.clone()], "the process was announced");
+    assert_eq!(*records.lock().unwrap(), std::slice::from_ref(&record), "the process was announced");
     let pid = sh(&machine, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
     drop(machine);
 

@@ -163,7 +163,12 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
         false => netdev["reconnect"] = json!(1),
     }
     args.json("-netdev", netdev);
-    args.json("-device", json!({"driver": "virtio-net-device", "netdev": "net0", "mac": PLACEHOLDER_MAC}));
+    // Without the announcement after a restore: Linux 6.12 handles it while it takes the interface down, and then
+    // both wait for each other for ever.
+    args.json(
+        "-device",
+        json!({"driver": "virtio-net-device", "netdev": "net0", "mac": PLACEHOLDER_MAC, "guest_announce": false}),
+    );
 }
 
 fn disk(file: Option<&Path>) -> Value {

@@ -26,6 +26,9 @@ impl QmpClient {
     /// Loads device state into a QEMU that was started with `-incoming defer`. The machine stays paused.
     pub async fn load_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
         self.prepare_migration().await?;
+        // QEMU would tell the network that the machine moved here, under the address of the one it was saved from.
+        let parameters = json!({"announce-rounds": 0});
+        self.execute("migrate-set-parameters", Some(parameters)).await?;
         self.migrate("migrate-incoming", file, deadline).await
     }
 

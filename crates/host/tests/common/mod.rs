@@ -106,7 +106,7 @@ impl TestHost {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
         let dir = tempfile::Builder::new().prefix("ah").tempdir_in("/tmp").unwrap();
         let settings = HypervisorSettings {
-            qemu_binary: "qemu-system-x86_64".into(),
+            qemu_binary: std::env::var_os("AGENTISO_TEST_QEMU").unwrap_or("qemu-system-x86_64".into()).into(),
             accelerator: Accelerator::Auto,
             kernel: artefacts.kernel.clone(),
             initrd: artefacts.initrd.clone(),
