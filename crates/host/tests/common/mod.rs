@@ -1,9 +1,11 @@
 //! The language of these tests: a host with artefacts, and guests that run commands.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentiso_core::address::mac_for;
@@ -13,8 +15,10 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_host::agent::{ExecSpec, NetworkIdentity};
 use agentiso_host::disk::qcow2_header::Header;
+use agentiso_host::process::Process;
 use agentiso_host::{
-    BaseImage, Booted, Hypervisor, HypervisorSettings, Identity, Machine, MachineSpec, OnSpawn, Progress,
+    BaseImage, Booted, Hypervisor, HypervisorSettings, Identity, Machine, MachineRecord, MachineSpec,
+    OnSpawn, Progress,
 };
 
 /// Long enough for software emulation on a busy host.
@@ -80,12 +84,28 @@ pub(crate) struct TestHost {
     pub(crate) image: BaseImage,
     dir: tempfile::TempDir,
     next_address: AtomicU8,
+    made: Mutex<Vec<MachineRecord>>,
+}
+
+/// A test that fails leaves no machine behind, though dropping a [`Machine`] does not end it.
+impl Drop for TestHost {
+    fn drop(&mut self) {
+        for record in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Ok(Some(process)) = Process::find(&record) {
+                process.kill();
+            }
+        }
+    }
 }
 
 impl TestHost {
     /// A host with templates that all tests share: made once, by whoever is first.
     pub(crate) async fn sharing(artefacts: &Artefacts) -> Self {
-        Self::with_templates(artefacts, Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-templates")).await
+        let templates = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-templates");
+        let host = Self::with_templates(artefacts, templates).await;
+        // Those of earlier builds of the guest are of no use any more.
+        host.hypervisor.templates().prune(&HashSet::from([host.image.id.clone()])).unwrap();
+        host
     }
 
     /// A host that has never seen a machine.
@@ -123,7 +143,7 @@ impl TestHost {
             virtual_size: Header::read(&artefacts.disk).unwrap().virtual_size,
             disk: artefacts.disk.clone(),
         };
-        Self { hypervisor, settings, image, dir, next_address: AtomicU8::new(2) }
+        Self { hypervisor, settings, image, dir, next_address: AtomicU8::new(2), made: Mutex::default() }
     }
 
     pub(crate) fn spec(&self, resources: Resources) -> MachineSpec {
@@ -157,7 +177,9 @@ impl TestHost {
     }
 
     pub(crate) async fn create(&self, spec: &MachineSpec) -> Booted {
-        self.hypervisor.create(spec, &Progress::silent()).await.unwrap()
+        let booted = self.hypervisor.create(spec, &Progress::silent()).await.unwrap();
+        self.made.lock().unwrap().push(booted.machine.record().clone());
+        booted
     }
 
     /// Everything the host has in its run directory.
