@@ -67,18 +67,23 @@ impl Display {
     pub(crate) fn reporter(&self) -> impl Fn(agentiso_image::Progress) + Send + Sync + '_ {
         |progress| {
             let fraction = progress.percent.map(|percent| f32::from(percent) / 100.0);
-            self.update(progress.phase.label(), fraction);
+            // A line of a tool that says nothing about how far it is does not take back what was known.
+            if fraction.is_some() || progress.detail.is_none() {
+                self.update(progress.phase.label(), fraction);
+            }
         }
     }
 
-    /// Ends the display with a line that stays.
-    pub(crate) fn done(mut self, result: &str) {
-        let time = self.start.elapsed().as_secs_f64();
+    /// Ends the display with a line that stays, and tells how long the work took.
+    pub(crate) fn done(mut self, result: &str) -> Duration {
+        let elapsed = self.start.elapsed();
+        let time = elapsed.as_secs_f64();
         let is_shown = !matches!(self.kind, Kind::Silent);
         self.clear();
         if is_shown {
             eprintln!("{}: {result} ({time:.1} s)", self.title);
         }
+        elapsed
     }
 
     /// Ends the display without a trace, before an error or other output takes its place.

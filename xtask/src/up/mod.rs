@@ -7,6 +7,7 @@ mod clients;
 mod sizes;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -21,10 +22,7 @@ const PROOF: &str = "x-up-proof";
 pub(crate) fn run() -> Result<()> {
     let mut steps = Steps::default();
     let binary = steps.step("build agentiso", build)?;
-    steps.step("kernel, initramfs, base image, templates", || {
-        retire_daemon_of_another_build(&binary)?;
-        shell::run(shell::command(&binary).args(["init", "--yes"]))
-    })?;
+    init(&binary, &mut steps)?;
     let check = steps.step("check the host", || check(&binary))?;
     steps.step("create a workspace", || {
         remove_proof_of_an_earlier_run(&binary)?;
@@ -48,6 +46,18 @@ pub(crate) fn run() -> Result<()> {
 fn build() -> Result<PathBuf> {
     shell::run(shell::cargo().args(["build", "--release", "--package", "agentiso"]))?;
     Ok(target_dir()?.join("release/agentiso"))
+}
+
+/// Kernel, initramfs, base image and templates; agentiso tells itself how long each took.
+fn init(binary: &Path, steps: &mut Steps) -> Result<()> {
+    eprintln!("==> kernel, initramfs, base image, templates");
+    retire_daemon_of_another_build(binary)?;
+    let done = json(binary, &["init", "--yes", "--json"])?;
+    for step in done.as_array().into_iter().flatten() {
+        let name = step["name"].as_str().unwrap_or_default();
+        steps.record(name, Duration::from_secs_f64(step["seconds"].as_f64().unwrap_or_default()));
+    }
+    Ok(())
 }
 
 fn json(binary: &Path, arguments: &[&str]) -> Result<Value> {

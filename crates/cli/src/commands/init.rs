@@ -10,6 +10,7 @@ use agentiso_core::names::ImageName;
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::{Hypervisor, Progress};
 use agentiso_image::{Existing, Image, Kernel, Recipe};
+use serde::Serialize;
 
 use super::check;
 use crate::context::Context;
@@ -31,6 +32,9 @@ pub(crate) struct Arguments {
     /// Do not ask before downloading
     #[arg(long, short)]
     yes: bool,
+    /// Print the steps with their results and times as JSON when all is done
+    #[arg(long)]
+    json: bool,
     /// A kernel of your own instead of Debian's
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
@@ -50,8 +54,30 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         );
     }
     confirm_download(&context, arguments.yes)?;
-    runtime::block_on(set_up(&context))??;
+    let steps = runtime::block_on(set_up(&context))??;
+    if arguments.json {
+        output::json(&steps)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was done, for `--json`.
+#[derive(Debug, Serialize)]
+struct Step {
+    name: &'static str,
+    result: String,
+    seconds: f64,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct Steps(Vec<Step>);
+
+impl Steps {
+    fn done(&mut self, name: &'static str, display: Display, result: &str) {
+        let seconds = display.done(result).as_secs_f64();
+        self.0.push(Step { name, result: result.to_owned(), seconds });
+    }
 }
 
 /// `--kernel` and `--initrd` hold for this run; the daemon goes by the configuration, so that is said.
@@ -98,34 +124,36 @@ fn confirm_download(context: &Context, yes: bool) -> Result<(), Failure> {
     }
 }
 
-async fn set_up(context: &Context) -> Result<(), Failure> {
+async fn set_up(context: &Context) -> Result<Steps, Failure> {
+    let mut steps = Steps::default();
     let display = Display::start("QEMU");
     let qemu = Qemu::find(&context.config.vm.qemu_binary).await.map_err(|error| {
         Failure::from(error).hint("on Debian and Ubuntu: apt-get install qemu-system-x86 qemu-utils")
     })?;
-    display.done(&qemu.version_line);
+    steps.done("QEMU", display, &qemu.version_line);
 
     make_directories(context)?;
     example_config::write(context)?;
-    let kernel = kernel(context).await?;
+    let kernel = kernel(context, &mut steps).await?;
     let display = Display::start("initramfs");
     let initrd = machinery::initramfs(context, &kernel).await?;
-    display.done("ready");
-    let image = base_image(context).await?;
+    steps.done("initramfs", display, "ready");
+    let image = base_image(context, &mut steps).await?;
 
     let display = Display::start("accelerator");
     display.update("looking for KVM", None);
     let hypervisor = machinery::hypervisor(context, &BootFiles { kernel, initrd }).await?;
     let facts = hypervisor.facts();
-    display.done(&format!("{}, {}", facts.accelerator.as_str(), facts.accelerator_reason));
+    let verdict = format!("{}, {}", facts.accelerator.as_str(), facts.accelerator_reason);
+    steps.done("accelerator", display, &verdict);
     if context.config.vm.templates {
-        templates(context, &hypervisor, &image).await;
+        templates(context, &hypervisor, &image, &mut steps).await;
     }
     drop(hypervisor);
 
     let findings = check::examine(context).await;
     if findings.is_fit() {
-        return Ok(());
+        return Ok(steps);
     }
     findings.print()?;
     Err(Failure::new("the host is not ready; see the lines above"))
@@ -147,7 +175,7 @@ fn make_directories(context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn kernel(context: &Context) -> Result<Kernel, Failure> {
+async fn kernel(context: &Context, steps: &mut Steps) -> Result<Kernel, Failure> {
     let display = Display::start("kernel");
     let kernel = agentiso_image::kernel::ensure(
         &context.image_dirs(),
@@ -156,11 +184,11 @@ async fn kernel(context: &Context) -> Result<Kernel, Failure> {
         &display.reporter(),
     )
     .await?;
-    display.done(&kernel.version);
+    steps.done("kernel", display, &kernel.version);
     Ok(kernel)
 }
 
-async fn base_image(context: &Context) -> Result<Image, Failure> {
+async fn base_image(context: &Context, steps: &mut Steps) -> Result<Image, Failure> {
     let name = &context.config.storage.base_image;
     let dirs = context.image_dirs();
     let display = Display::start(&format!("image {name}"));
@@ -184,7 +212,8 @@ async fn base_image(context: &Context) -> Result<Image, Failure> {
             .hint(format!("`agentiso image import {name} FILE`, or set storage.base_image to debian-dev")));
         }
     };
-    display.done(&format!("ready, {}", output::size(image.manifest.filesystem.bytes)));
+    let result = format!("ready, {}", output::size(image.manifest.filesystem.bytes));
+    steps.done("base image", display, &result);
     Ok(image)
 }
 
@@ -193,7 +222,7 @@ fn recipe(name: &ImageName) -> Option<Recipe> {
 }
 
 /// A host without templates works, only slower; so a failure here is told and not fatal.
-async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) {
+async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image, steps: &mut Steps) {
     let config = &context.config;
     let display = Arc::new(Display::start("templates"));
     let shown = Arc::clone(&display);
@@ -210,6 +239,6 @@ async fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) {
     };
     // The only other holder was the callback.
     if let Some(display) = Arc::into_inner(display) {
-        display.done(&result);
+        steps.done("templates", display, &result);
     }
 }
