@@ -13,8 +13,9 @@ use crate::{output, runtime};
 
 /// Build a base image from Debian packages
 ///
-/// Recipes: debian-dev (python3, git, curl, jq, ripgrep, a C toolchain), debian-minimal, and debian-system (with systemd). Packages come from the
-/// host's own apt sources unless the configuration names a mirror. No root is needed.
+/// Recipes: debian-dev (python3, git, curl, jq, ripgrep, a C toolchain), debian-minimal (git, python3) and
+/// debian-system (the same with systemd). Packages come from the host's own apt sources unless the configuration
+/// names a mirror. No root is needed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
