@@ -279,7 +279,7 @@ mod tests {
                 "--variant=minbase",
                 "--format=tar",
                 "--architectures=amd64",
-                "--include=git,python3-minimal",
+                "--include=git,python3",
                 "--aptopt=Acquire::Languages \"none\"",
                 "--aptopt=APT::Install-Recommends \"false\"",
                 "--dpkgopt=path-exclude=/usr/share/man/*",
