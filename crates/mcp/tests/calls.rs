@@ -228,8 +228,8 @@ async fn refusals_of_create_name_the_valid_values() {
     let taken = client.call("workspace_create", json!({"name": "web"})).await;
     assert_eq!(taken["structuredContent"]["code"], "name_taken");
     let large = client.call("workspace_create", json!({"vcpus": 999, "memory_mb": 999_999})).await;
-    assert!(text(&large).contains("vcpus must be between 1 and 8"), "{large}");
-    assert!(text(&large).contains("memory_mb must be between 128 and 8192"), "{large}");
+    assert!(text(&large).contains("vcpus must be an integer between 1 and 8"), "{large}");
+    assert!(text(&large).contains("memory_mb must be an integer between 128 and 8192"), "{large}");
     let image = client.call("workspace_create", json!({"base_image": "nosuch"})).await;
     assert_eq!(image["structuredContent"]["code"], "no_image");
     let online = client.call("workspace_create", json!({"allow_internet": true})).await;

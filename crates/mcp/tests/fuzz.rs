@@ -8,6 +8,9 @@ use support::Client;
 
 const ROUNDS: usize = 10_000;
 
+/// What the schema leaves to the server's configuration, whose defaults these tests have.
+const CONFIGURED_LIMITS: [(&str, f64); 3] = [("vcpus", 8.0), ("memory_mb", 8192.0), ("disk_gb", 100.0)];
+
 /// How many calls are under way at once.
 const WINDOW: usize = 50;
 
@@ -67,6 +70,9 @@ async fn fuzz(name: &str) {
         let mut expected = Vec::with_capacity(WINDOW);
         for slot in 0..WINDOW {
             let (arguments, valid) = arguments(&mut dice, schema);
+            let within =
+                |(key, max): &(&str, f64)| arguments[*key].as_f64().is_none_or(|given| given <= *max);
+            let valid = valid && CONFIGURED_LIMITS.iter().all(within);
             let id = format!("{round}-{slot}");
             let params = json!({"name": name, "arguments": arguments});
             let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
