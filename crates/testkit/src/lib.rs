@@ -4,7 +4,8 @@
 //! use agentiso_testkit::TestHost;
 //!
 //! let host = TestHost::start();
-//! let ws = host.client().workspace();
+//! let client = host.client();
+//! let ws = client.workspace();
 //! assert_eq!(ws.exec("echo hi").stdout, "hi\n");
 //! ```
 //!
