@@ -3,6 +3,7 @@
 use anyhow::Result;
 use std::time::Duration;
 
+use super::prepare::FEATURES;
 use super::tally::Tally;
 use crate::shell;
 
@@ -11,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 pub(crate) fn run() -> Result<Tally> {
     let mut command = shell::cargo();
-    command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    command.args(["test", "--workspace", "--doc", "--no-fail-fast", "--features", FEATURES]);
     eprintln!("$ {}", shell::shown(&command));
     let mut tally = Tally::default();
     let Some(output) = shell::collect_within(&mut command, LIMIT)? else {
