@@ -39,6 +39,7 @@ pub(crate) async fn hypervisor(context: &Context, files: &BootFiles) -> Result<H
         kernel_append: config.vm.kernel_append.clone(),
         boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
         templates_dir: config.paths.templates.clone(),
+        templates: config.vm.templates,
         run_dir: config.paths.run.clone(),
         probe_file: config.paths.probe_file(),
     };

@@ -52,6 +52,8 @@ pub struct HypervisorSettings {
     pub kernel_append: String,
     pub boot_timeout: Duration,
     pub templates_dir: PathBuf,
+    /// Off: every machine boots cold.
+    pub templates: bool,
     /// The directory that holds every machine's run directory.
     pub run_dir: PathBuf,
     pub probe_file: PathBuf,
@@ -116,7 +118,8 @@ impl Hypervisor {
         let inputs = HostInputs::new(&qemu, verdict.accelerator, &cpu, hashes, &settings.kernel_append);
         let host = host(&settings, &qemu, &cpu, verdict.accelerator);
         let store = Store::open(&settings.templates_dir)?;
-        let templates = Templates::new(host.clone(), inputs, store, settings.run_dir.clone());
+        let templates =
+            Templates::new(host.clone(), inputs, store, settings.run_dir.clone(), settings.templates);
         Ok(Self { inner: Arc::new(Inner { host, verdict, templates, run_dir: settings.run_dir }) })
     }
 

@@ -82,18 +82,27 @@ struct Core {
     inputs: HostInputs,
     store: Store,
     run_root: PathBuf,
+    /// Off: none is found and none is made in the background.
+    enabled: bool,
     /// Held while this process builds the template with that key.
     building: Mutex<HashMap<TemplateKey, Arc<tokio::sync::Mutex<()>>>>,
     strikes: Mutex<HashMap<TemplateKey, u32>>,
 }
 
 impl Templates {
-    pub(crate) fn new(host: Host, inputs: HostInputs, store: Store, run_root: PathBuf) -> Self {
+    pub(crate) fn new(
+        host: Host,
+        inputs: HostInputs,
+        store: Store,
+        run_root: PathBuf,
+        enabled: bool,
+    ) -> Self {
         let core = Arc::new(Core {
             host,
             inputs,
             store,
             run_root,
+            enabled,
             building: Mutex::default(),
             strikes: Mutex::default(),
         });
@@ -136,6 +145,9 @@ impl Templates {
 
     /// A template that is there, or being made by us right now: who comes second waits for the first.
     pub(crate) async fn find(&self, wanted: &Wanted) -> Option<Template> {
+        if !self.core.enabled {
+            return None;
+        }
         let inputs = wanted.inputs(&self.core.inputs);
         if let Some(template) = self.core.store.find(&inputs) {
             return Some(template);
@@ -147,7 +159,7 @@ impl Templates {
 
     /// Asks for a template without waiting for it.
     pub(crate) fn want(&self, wanted: Wanted) {
-        if self.queue.try_send(wanted).is_err() {
+        if self.core.enabled && self.queue.try_send(wanted).is_err() {
             tracing::debug!("too many templates are wanted; this one is left for another time");
         }
     }

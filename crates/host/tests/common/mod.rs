@@ -133,6 +133,7 @@ impl TestHost {
             kernel_append: std::env::var("AGENTISO_TEST_KERNEL_APPEND").unwrap_or_default(),
             boot_timeout: PATIENCE,
             templates_dir,
+            templates: true,
             run_dir: dir.path().join("run"),
             probe_file: dir.path().join("probe.json"),
         };

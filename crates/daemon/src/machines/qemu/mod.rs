@@ -70,6 +70,7 @@ impl QemuMachines {
                     kernel_append: config.vm.kernel_append.clone(),
                     boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
                     templates_dir: paths.templates.clone(),
+                    templates: config.vm.templates,
                     run_dir: paths.run.clone(),
                     probe_file: paths.probe_file(),
                 };
@@ -223,6 +224,9 @@ impl Machines for QemuMachines {
         resources: Resources,
     ) -> BoxFuture<'a, Result<(), BootFailure>> {
         async move {
+            if !self.config.vm.templates {
+                return Ok(());
+            }
             let failed = |reason: String| BootFailure::Failed { reason };
             let base =
                 artefacts::base_image(&self.config, image).map_err(|error| failed(error.to_string()))?;
