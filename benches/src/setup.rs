@@ -95,11 +95,17 @@ pub(crate) fn only_machine(host: &TestHost) -> Result<MachineLine> {
     MachineLine::of(pid)
 }
 
-/// A figure is only worth its name if the machine began as the name says.
+/// A figure is only worth its name if the machine began as the name says. Why it did not, the daemon's log may tell.
 pub(crate) fn expect_rung(host: &TestHost, wanted: Rung) -> Result<()> {
     let rung = only_machine(host)?.rung()?;
-    anyhow::ensure!(rung == wanted, "the machine began by {rung:?} instead of {wanted:?}");
-    Ok(())
+    if rung == wanted {
+        return Ok(());
+    }
+    let log = std::fs::read_to_string(host.data().join("daemon.log")).unwrap_or_default();
+    for line in log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")) {
+        crate::say(line);
+    }
+    anyhow::bail!("the machine began by {rung:?} instead of {wanted:?}")
 }
 
 /// The socket of a workspace's agent.
