@@ -2,7 +2,6 @@
 //!
 //! The minimal image and the kernel are built once per state of the sources and shared by all tests. Where packages
 //! cannot be had, the tests say so and stop.
-#![expect(clippy::print_stderr, reason = "a skipped test tells its reason")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +76,7 @@ async fn minimal() -> anyhow::Result<Option<Image>> {
     match build(&shared_dirs()?, &name(recipe.name()), recipe, &source, Existing::Keep, &silent).await {
         Ok(image) => Ok(Some(image)),
         Err(error) if lacks(&error) => {
-            eprintln!("SKIPPED: no image can be built here: {error}");
+            agentiso_testkit::record_skip(&format!("no image can be built here: {error}"));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -89,7 +88,7 @@ async fn packaged_kernel() -> anyhow::Result<Option<(Dirs, Kernel)>> {
     match kernel::ensure(&dirs, &KernelSource::Packages(PackageSource::default()), false, &silent).await {
         Ok(kernel) => Ok(Some((dirs, kernel))),
         Err(KernelError::Apt(error)) => {
-            eprintln!("SKIPPED: no kernel package can be had here: {error}");
+            agentiso_testkit::record_skip(&format!("no kernel package can be had here: {error}"));
             Ok(None)
         }
         Err(error) => Err(error.into()),
