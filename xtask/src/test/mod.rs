@@ -9,7 +9,7 @@ mod tally;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::fuzz;
+use crate::{fuzz, shell};
 use tally::{SkipLog, Tally};
 
 #[derive(Args)]
@@ -23,10 +23,19 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut tally = Tally::default();
+    // Whatever goes wrong, the last line counts it.
+    if let Err(error) = run_parts(options, &mut tally) {
+        eprintln!("x: {error:#}");
+        tally.fail(format!("the run itself: {error}"));
+    }
+    close(&tally)
+}
+
+fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
     let prepared = prepare::prepare()?;
     let given = std::env::var_os("AGENTISO_SKIP_LOG").map(Into::into);
     let (mut skips, carried) = SkipLog::open(given, &prepare::target_dir()?.join("skips.log"))?;
-    let mut tally = Tally::default();
     for line in carried {
         tally.skip(line);
     }
@@ -37,11 +46,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         tally.add(clients::run(&prepared, &mut skips)?);
         tally.add(fuzz_targets(options.fuzz_seconds)?);
     }
-    close(&tally)
+    Ok(())
 }
 
 fn fuzz_targets(seconds: u64) -> Result<Tally> {
     let mut tally = Tally::default();
+    if !shell::succeeds(shell::command("c++").arg("--version")) {
+        tally.skip("fuzz targets: there is no C++ compiler for the fuzzer's runtime");
+        return Ok(tally);
+    }
     for outcome in fuzz::run_targets(seconds, None).context("the fuzz targets")? {
         match outcome.failure {
             None => tally.pass(),
