@@ -17,6 +17,7 @@ mod client;
 mod host;
 mod process;
 mod skip;
+mod snapshots;
 mod wait;
 mod workspace;
 

@@ -6,7 +6,7 @@ use crate::client::{Client, ToolResult};
 
 #[derive(Debug)]
 pub struct TestWorkspace<'a> {
-    client: &'a Client,
+    pub(crate) client: &'a Client,
     pub id: String,
     pub name: String,
     pub created: Value,
