@@ -1,12 +1,31 @@
-//! Disks of workspaces.
+//! Disks of workspaces, their snapshots and forks.
 //!
-//! [`Storage`] says what a backend can do, in plain types; [`Qcow2Storage`] keeps each disk as an overlay file
-//! on an image that never changes. [`qcow2_header`] reads and writes the format's first clusters itself,
-//! because starting `qemu-img` takes longer than everything else a restore does on the host.
+//! [`Storage`] says what a backend can do, in plain types; [`Qcow2Storage`] keeps a volume as files that lie on top of
+//! each other, on an image that never changes:
+//!
+//! ```text
+//! Storage ── engine (which steps, in which order) ──▶ Layers (one step)
+//!               │                                       └─ Qcow2Storage
+//!            volume, graph (what there is, what is needed)
+//! ```
+//!
+//! [`qcow2_header`] reads and writes the format's first clusters itself, because starting `qemu-img` takes longer
+//! than everything else a restore does on the host.
 
+mod engine;
+mod error;
+mod graph;
+mod layer_name;
+mod layers;
 mod qcow2;
 pub mod qcow2_header;
 mod storage;
+mod volume;
 
-pub use qcow2::{DISK_FILE, Qcow2Storage};
-pub use storage::{Backing, DiskError, DiskSizes, Storage};
+pub use error::DiskError;
+pub use graph::LayerInfo;
+pub use layer_name::{DISK_FILE, LayerName};
+pub use layers::{Layers, TreeBytes};
+pub use qcow2::Qcow2Storage;
+pub use storage::{Backing, Merge, Pivot, SnapshotSizes, Storage, VolumeSizes};
+pub use volume::VOLUME_FILE;

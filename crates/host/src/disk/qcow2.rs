@@ -1,98 +1,155 @@
-//! Disks as qcow2 overlays.
+//! Layers as qcow2 files.
 //!
-//! A workspace's directory holds its overlay and a second name (a hard link) for every layer below it, and the
+//! A workspace's directory holds its own layers and a second name (a hard link) for every layer below them, and the
 //! layers refer to each other by name only:
 //!
 //! ```text
-//! disk.qcow2 ──▶ layer1.qcow2 ──▶ layer0.qcow2
+//! 6f0c….qcow2 ──▶ disk.qcow2 ──▶ layer1.qcow2 ──▶ layer0.qcow2
 //! ```
 //!
-//! So removing or rebuilding an image, or pruning a template, never takes the ground from under a workspace; the
-//! space is freed when its last user is gone.
+//! So removing or rebuilding an image, pruning a template, or destroying the workspace that another was forked from
+//! never takes the ground from under anybody; the space is freed when its last user is gone.
 
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::qcow2_header::{Header, create_overlay};
-use super::storage::{Backing, DiskError, DiskSizes, Storage};
+use super::engine;
+use super::error::DiskError;
+use super::graph::LayerInfo;
+use super::layer_name::LayerName;
+use super::layers::{Layers, TreeBytes};
+use super::qcow2_header::{Header, HeaderError, create_overlay};
+use super::storage::VolumeSizes;
+use super::volume::VOLUME_FILE;
 use crate::files::{self, FileError};
-
-/// The overlay's name in a workspace's directory.
-pub const DISK_FILE: &str = "disk.qcow2";
-
-/// The name under which layer `index` is found beside the overlay. A template's disk is made with the same
-/// names, which is what makes its backing reference hold in every directory.
-pub(crate) fn layer_file(index: usize) -> String {
-    format!("layer{index}.qcow2")
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Qcow2Storage;
 
 impl Qcow2Storage {
-    /// The disk's sizes; a plain function because it reads one cluster and one inode.
-    pub fn sizes_now(directory: &Path) -> Result<DiskSizes, DiskError> {
-        let path = directory.join(DISK_FILE);
-        let meta = path.metadata().map_err(FileError::at("read", &path))?;
-        let header = read_header(&path)?;
-        Ok(DiskSizes { used_bytes: meta.blocks() * 512, virtual_bytes: header.virtual_size })
-    }
-
-    fn remove(directory: &Path) -> Result<(), DiskError> {
-        files::remove_file(&directory.join(DISK_FILE))?;
-        let mut index = 0;
-        while directory.join(layer_file(index)).symlink_metadata().is_ok() {
-            files::remove_file(&directory.join(layer_file(index)))?;
-            index += 1;
-        }
-        Ok(())
-    }
-
-    fn make(directory: &Path, backing: &Backing, virtual_bytes: u64) -> Result<PathBuf, DiskError> {
-        // An earlier attempt in this directory may have been made from other layers.
-        Self::remove(directory)?;
-        let mut made = Undo::default();
-        let mut needed = 0;
-        for (index, layer) in backing.layers.iter().enumerate() {
-            needed = needed.max(read_header(layer)?.virtual_size);
-            let link = directory.join(layer_file(index));
-            files::link_or_point(layer, &link)?;
-            made.0.push(link);
-        }
-        if virtual_bytes < needed {
-            return Err(DiskError::TooSmall {
-                image: backing.name.clone(),
-                wanted_gib: virtual_bytes >> 30,
-                needed_gib: needed.div_ceil(1 << 30),
-            });
-        }
-        let path = directory.join(DISK_FILE);
-        made.0.push(path.clone());
-        let top = layer_file(backing.layers.len().saturating_sub(1));
-        create_overlay(&path, &top, virtual_bytes)
-            .map_err(|source| DiskError::Format { path: path.clone(), source })?;
-        made.keep();
-        Ok(path)
+    /// As [`Storage::sizes`](super::Storage::sizes), for callers that may wait for a disk.
+    pub fn sizes_now(directory: &Path) -> Result<VolumeSizes, DiskError> {
+        engine::sizes(&Self, directory)
     }
 }
 
-impl Storage for Qcow2Storage {
-    async fn create_from_image(
+impl Layers for Qcow2Storage {
+    fn load(&self, directory: &Path) -> Result<Option<String>, DiskError> {
+        let path = directory.join(VOLUME_FILE);
+        Ok(found(fs::read_to_string(&path)).map_err(FileError::at("read", &path))?)
+    }
+
+    fn store(&self, directory: &Path, record: &str) -> Result<(), DiskError> {
+        Ok(files::write_durably(&directory.join(VOLUME_FILE), record.as_bytes())?)
+    }
+
+    fn make_directory(&self, directory: &Path) -> Result<bool, DiskError> {
+        let there = directory.is_dir();
+        files::make_private_dir(directory)?;
+        Ok(!there)
+    }
+
+    fn names(&self, directory: &Path) -> Result<Vec<String>, DiskError> {
+        let failed = || FileError::at("read the directory", directory);
+        let Some(entries) = found(fs::read_dir(directory)).map_err(failed())? else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        for entry in entries {
+            // Whatever has a name that is not UTF-8, we did not make it.
+            names.extend(entry.map_err(failed())?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn inspect(&self, directory: &Path, layer: &LayerName) -> Result<Option<LayerInfo>, DiskError> {
+        let path = layer.in_dir(directory);
+        let failed = || FileError::at("read", &path);
+        let Some(entry) = found(path.symlink_metadata()).map_err(failed())? else { return Ok(None) };
+        let file = path.metadata().map_err(failed())?;
+        let header = read_header(&path)?;
+        Ok(Some(LayerInfo {
+            backing: header.backing_file.as_deref().and_then(LayerName::parse),
+            virtual_bytes: header.virtual_size,
+            used_bytes: used(&file),
+            shared: entry.is_symlink() || file.nlink() > 1,
+        }))
+    }
+
+    fn create(
         &self,
         directory: &Path,
-        backing: &Backing,
+        layer: &LayerName,
+        backing: &LayerName,
         virtual_bytes: u64,
-    ) -> Result<PathBuf, DiskError> {
-        // A few links and one small write: cheaper than handing them to another thread.
-        Self::make(directory, backing, virtual_bytes)
+    ) -> Result<(), DiskError> {
+        let path = layer.in_dir(directory);
+        let unnamed = directory.join(format!(".{layer}.new"));
+        let made = create_overlay(&unnamed, backing.as_str(), virtual_bytes)
+            .and_then(|()| Ok(File::open(&unnamed)?.sync_all()?))
+            .and_then(|()| Ok(fs::rename(&unnamed, &path)?));
+        made.map_err(|source| {
+            let _ = fs::remove_file(&unnamed);
+            DiskError::Format { path, source }
+        })
     }
 
-    async fn delete(&self, directory: &Path) -> Result<(), DiskError> {
-        Self::remove(directory)
+    fn adopt(&self, image: &Path, directory: &Path, layer: &LayerName) -> Result<u64, DiskError> {
+        let size = read_header(image)?.virtual_size;
+        files::link_or_point(image, &layer.in_dir(directory))?;
+        Ok(size)
     }
 
-    async fn sizes(&self, directory: &Path) -> Result<DiskSizes, DiskError> {
-        Self::sizes_now(directory)
+    fn link(&self, source: &Path, directory: &Path, layer: &LayerName) -> Result<(), DiskError> {
+        // Of a symbolic link, which only a file of an image can be, this makes another one.
+        let link = layer.in_dir(directory);
+        Ok(fs::hard_link(layer.in_dir(source), &link).map_err(FileError::at("link", &link))?)
+    }
+
+    fn remove(&self, directory: &Path, name: &str) -> Result<(), DiskError> {
+        let path = directory.join(name);
+        match path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            true => Ok(files::remove_dir(&path)?),
+            false => Ok(files::remove_file(&path)?),
+        }
+    }
+
+    fn sync(&self, directory: &Path) -> Result<(), DiskError> {
+        Ok(files::sync_dir(directory)?)
+    }
+
+    fn commit(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<(), DiskError> {
+        let _ = child;
+        let source = HeaderError::Unsupported("a layer on top of it");
+        Err(DiskError::Format { path: into.in_dir(directory), source })
+    }
+
+    fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {
+        let _ = backing;
+        let source = HeaderError::Unsupported("a backing file");
+        Err(DiskError::Format { path: layer.in_dir(directory), source })
+    }
+
+    fn tree_bytes(&self, directory: &Path, name: &str) -> Result<TreeBytes, DiskError> {
+        let path = directory.join(name);
+        let failed = || FileError::at("read the directory", &path);
+        let Some(entries) = found(fs::read_dir(&path)).map_err(failed())? else {
+            return Ok(TreeBytes::default());
+        };
+        let mut bytes = TreeBytes::default();
+        for entry in entries {
+            // A file that goes away while we look takes nothing.
+            let Some(meta) = found(entry.and_then(|entry| entry.metadata())).map_err(failed())? else {
+                continue;
+            };
+            bytes.all += used(&meta);
+            bytes.unshared += if meta.nlink() > 1 { 0 } else { used(&meta) };
+        }
+        Ok(bytes)
+    }
+
+    fn overlap(&self, _directory: &Path, _child: &LayerName, _into: &LayerName) -> Result<u64, DiskError> {
+        Ok(0)
     }
 }
 
@@ -100,73 +157,19 @@ fn read_header(path: &Path) -> Result<Header, DiskError> {
     Header::read(path).map_err(|source| DiskError::Format { path: path.to_owned(), source })
 }
 
-/// Removes what was made unless it is kept.
-#[derive(Default)]
-struct Undo(Vec<PathBuf>);
-
-impl Undo {
-    fn keep(mut self) {
-        self.0.clear();
+/// `None` for what is not there.
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-impl Drop for Undo {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = files::remove_file(path);
-        }
-    }
+fn used(meta: &fs::Metadata) -> u64 {
+    meta.blocks() * 512
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn image(dir: &Path, gib: u64) -> Backing {
-        let path = dir.join("image.qcow2");
-        create_overlay(&path, "unused", gib << 30).unwrap();
-        Backing { name: "debian".to_owned(), layers: vec![path] }
-    }
-
-    #[tokio::test]
-    async fn a_disk_has_the_size_that_was_asked_for_and_uses_next_to_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let backing = image(dir.path(), 1);
-        let disk = Qcow2Storage.create_from_image(dir.path(), &backing, 10 << 30).await.unwrap();
-        assert_eq!(disk, dir.path().join(DISK_FILE));
-        let sizes = Qcow2Storage.sizes(dir.path()).await.unwrap();
-        assert_eq!(sizes.virtual_bytes, 10 << 30);
-        assert!(sizes.used_bytes <= 256 << 10, "{sizes:?}");
-    }
-
-    #[tokio::test]
-    async fn a_disk_smaller_than_its_image_is_refused_in_words_and_leaves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let work = tempfile::tempdir().unwrap();
-        let backing = image(dir.path(), 4);
-        let error = Qcow2Storage.create_from_image(work.path(), &backing, 2 << 30).await.unwrap_err();
-        assert_eq!(error.to_string(), "a disk of 2 GiB is too small: the image debian needs 4 GiB");
-        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_disk_survives_the_removal_of_its_image_and_delete_removes_all_of_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let work = tempfile::tempdir().unwrap();
-        let backing = image(dir.path(), 1);
-        Qcow2Storage.create_from_image(work.path(), &backing, 1 << 30).await.unwrap();
-        std::fs::remove_file(&backing.layers[0]).unwrap();
-        assert!(Header::read(&work.path().join("layer0.qcow2")).is_ok());
-        Qcow2Storage.delete(work.path()).await.unwrap();
-        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
-        Qcow2Storage.delete(work.path()).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_missing_image_is_an_error_that_names_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let backing = Backing { name: "x".to_owned(), layers: vec![dir.path().join("none.qcow2")] };
-        let error = Qcow2Storage.create_from_image(dir.path(), &backing, 1 << 30).await.unwrap_err();
-        assert!(error.to_string().contains("none.qcow2"), "{error}");
-    }
-}
+#[path = "qcow2_tests.rs"]
+mod tests;

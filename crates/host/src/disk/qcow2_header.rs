@@ -36,7 +36,7 @@ const MAX_VIRTUAL_SIZE: u64 = 64 << 40;
 
 #[derive(Debug, Error)]
 pub enum HeaderError {
-    #[error("it could not be read: {0}")]
+    #[error("it could not be read or written: {0}")]
     Read(#[from] io::Error),
     #[error("it is not in qcow2 format")]
     Magic,
@@ -46,6 +46,21 @@ pub enum HeaderError {
     Size(u64),
     #[error("the backing file's name has {0} bytes; the format allows {MAX_BACKING_NAME}")]
     BackingName(usize),
+    #[error("it has {0}, which agentiso cannot handle")]
+    Unsupported(&'static str),
+}
+
+impl HeaderError {
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::Read(error) => {
+                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            Self::Magic | Self::Version(_) | Self::Size(_) | Self::BackingName(_) | Self::Unsupported(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// What we read of an existing disk.

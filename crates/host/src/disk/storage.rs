@@ -1,31 +1,23 @@
 //! What a storage backend can do.
+//!
+//! A *volume* is the disk of one workspace: the state its machine writes to (the *head*) and its snapshots. It
+//! lives in a directory of its own, as files that lie on top of each other (*layers*):
+//!
+//! ```text
+//! image ◀── layer ◀── layer ◀── head          a layer is frozen when another is put on it
+//!             ▲         ▲
+//!          snapshot  snapshot ◀── layer …     a restore, or a fork, puts a fresh layer on a frozen one
+//! ```
+//!
+//! A directory is used by one caller at a time.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
+use agentiso_core::ids::SnapshotId;
 
-use super::qcow2_header::HeaderError;
-use crate::files::FileError;
-
-#[derive(Debug, Error)]
-pub enum DiskError {
-    #[error("a disk of {wanted_gib} GiB is too small: the image {image} needs {needed_gib} GiB")]
-    TooSmall { image: String, wanted_gib: u64, needed_gib: u64 },
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error("{} is not a disk we can use: {source}", path.display())]
-    Format { path: PathBuf, source: HeaderError },
-}
-
-/// How large a disk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskSizes {
-    /// What it takes on the host, without the image below it.
-    pub used_bytes: u64,
-    /// What the guest sees.
-    pub virtual_bytes: u64,
-}
+use super::error::DiskError;
 
 /// What a new disk is made from: an image, and the layers a template put on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +28,54 @@ pub struct Backing {
     pub layers: Vec<PathBuf>,
 }
 
-/// One directory per workspace holds its disk. Directories are made by the caller.
+/// A snapshot that was begun: the machine is to go on writing to another file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pivot {
+    /// What it writes to, and what the snapshot will be.
+    pub from: PathBuf,
+    /// An empty layer on top of `from`.
+    pub to: PathBuf,
+}
+
+/// A layer that nobody asks for by itself any more, and the one on top of it: one file would do for both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// The upper one, which goes.
+    pub child: PathBuf,
+    /// The lower one, which takes up what is in the upper one.
+    pub into: PathBuf,
+    /// The layers on top of `child`, to be put on `into`.
+    pub above: Vec<PathBuf>,
+    /// The machine writes to `child`, and will write to `into`.
+    pub child_is_head: bool,
+    /// A running machine has `child` open. One that it has not can be merged as if no machine ran.
+    pub under_head: bool,
+}
+
+/// How large a volume is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSizes {
+    /// What it takes on the host and would give back if it were deleted: no image, nothing a fork shares.
+    pub used_bytes: u64,
+    /// What the guest sees.
+    pub virtual_bytes: u64,
+    pub snapshots: BTreeMap<SnapshotId, SnapshotSizes>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotSizes {
+    /// What deleting it would give back.
+    pub used_bytes: u64,
+    /// All it needs, shared or not, without the image.
+    pub referenced_bytes: u64,
+}
+
+/// One directory per workspace holds its volume. Directories are made by the caller.
+///
+/// What returned is on disk. An error leaves the volume as it was, and a crash leaves it so that
+/// [`Storage::settle`] can bring it to before or after.
 pub trait Storage: Send + Sync {
-    /// Makes a disk of `virtual_bytes` whose content is the image's. Leaves nothing behind on an error.
+    /// Makes a disk of `virtual_bytes` whose content is the image's, in place of what is there. Returns the head.
     fn create_from_image(
         &self,
         directory: &Path,
@@ -46,8 +83,96 @@ pub trait Storage: Send + Sync {
         virtual_bytes: u64,
     ) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
 
-    /// Removes the disk. One that is not there is as good as removed.
+    /// Makes a volume whose content is that of another's snapshot, of which nothing is needed afterwards. The
+    /// directory is made if it is not there. Returns the head.
+    fn fork(
+        &self,
+        source: &Path,
+        snapshot: SnapshotId,
+        directory: &Path,
+    ) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
+
+    /// The file a machine writes to.
+    fn head(&self, directory: &Path) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
+
+    /// Prepares a snapshot. The machine is then made to write to the pivot's `to`, if there is one.
+    fn begin_snapshot(
+        &self,
+        directory: &Path,
+        snapshot: SnapshotId,
+    ) -> impl Future<Output = Result<Pivot, DiskError>> + Send;
+
+    /// The machine has moved, or is down: the snapshot is taken.
+    fn finish_snapshot(
+        &self,
+        directory: &Path,
+        snapshot: SnapshotId,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// The machine has not moved, and will not.
+    fn abandon_snapshot(
+        &self,
+        directory: &Path,
+        snapshot: SnapshotId,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// Takes a volume, whose machine is down, back to a snapshot. Returns the new head.
+    fn restore(
+        &self,
+        directory: &Path,
+        snapshot: SnapshotId,
+    ) -> impl Future<Output = Result<PathBuf, DiskError>> + Send;
+
+    /// Drops a snapshot, its memory, and every file that was needed for it only. What it shared with the layer on
+    /// top of it comes back by a merge: see [`Storage::redundant`]. One that is not there is as good as dropped.
+    fn forget_snapshot(
+        &self,
+        directory: &Path,
+        snapshot: SnapshotId,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// Layers that can be merged, the lowest first. After each merge the rest must be asked for again.
+    fn redundant(&self, directory: &Path) -> impl Future<Output = Result<Vec<Merge>, DiskError>> + Send;
+
+    /// Merges two layers that no machine has open. Can be repeated after it was cut short.
+    fn merge_offline(
+        &self,
+        directory: &Path,
+        merge: &Merge,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// To be called before a running machine is told to merge, so that a crash in between can be made good.
+    fn begin_merge(
+        &self,
+        directory: &Path,
+        merge: &Merge,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// A running machine has merged two layers and has `child` no longer open.
+    fn merged_online(
+        &self,
+        directory: &Path,
+        merge: &Merge,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// Finishes or undoes what a crash cut short. `running_head` is the file a machine that still runs writes to;
+    /// snapshots that are not among the known ones are dropped, and so is every file of ours that nobody needs.
+    fn settle(
+        &self,
+        directory: &Path,
+        running_head: Option<&Path>,
+        known: &[SnapshotId],
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    fn sizes(&self, directory: &Path) -> impl Future<Output = Result<VolumeSizes, DiskError>> + Send;
+
+    /// Removes the volume. One that is not there is as good as removed.
     fn delete(&self, directory: &Path) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    fn sizes(&self, directory: &Path) -> impl Future<Output = Result<DiskSizes, DiskError>> + Send;
+    /// The layers of a snapshot, or of the head, from the topmost down to the image.
+    fn chain(
+        &self,
+        directory: &Path,
+        of: Option<SnapshotId>,
+    ) -> impl Future<Output = Result<Vec<PathBuf>, DiskError>> + Send;
 }

@@ -1,0 +1,102 @@
+//! Volumes come and go.
+
+use std::path::{Path, PathBuf};
+
+use agentiso_core::ids::SnapshotId;
+
+use super::{Open, is_half_made, memory_of};
+use crate::disk::error::DiskError;
+use crate::disk::layer_name::LayerName;
+use crate::disk::layers::Layers;
+use crate::disk::storage::Backing;
+use crate::disk::volume::{VOLUME_FILE, Volume};
+
+pub(super) fn create(
+    layers: &impl Layers,
+    dir: &Path,
+    backing: &Backing,
+    virtual_bytes: u64,
+) -> Result<PathBuf, DiskError> {
+    // An earlier attempt in this directory may have been made from other layers.
+    delete(layers, dir)?;
+    undone_on_error(layers, dir, || {
+        let mut needed = 0;
+        for (index, layer) in backing.layers.iter().enumerate() {
+            needed = needed.max(layers.adopt(layer, dir, &LayerName::of_image(index))?);
+        }
+        if virtual_bytes < needed {
+            return Err(DiskError::TooSmall {
+                image: backing.name.clone(),
+                wanted_gib: virtual_bytes >> 30,
+                needed_gib: needed.div_ceil(1 << 30),
+            });
+        }
+        let head = LayerName::first();
+        let top = LayerName::of_image(backing.layers.len().saturating_sub(1));
+        layers.create(dir, &head, &top, virtual_bytes)?;
+        layers.store(dir, &Volume::new(head.clone(), virtual_bytes).to_text())?;
+        Ok(head.in_dir(dir))
+    })
+}
+
+/// The record comes first and the head last: a fork that was cut short lacks what its record names, so nobody takes
+/// it for a whole one and writes to a layer it only has a link to.
+pub(super) fn fork(
+    layers: &impl Layers,
+    source: &Path,
+    snapshot: SnapshotId,
+    dir: &Path,
+) -> Result<PathBuf, DiskError> {
+    let open = Open::at(layers, source)?;
+    let top = open.snapshot(snapshot)?;
+    let graph = open.graph()?;
+    let made = layers.make_directory(dir)?;
+    delete(layers, dir)?;
+    let forked = undone_on_error(layers, dir, || {
+        let volume = Volume::new(LayerName::unique(), open.volume.virtual_bytes);
+        layers.store(dir, &volume.to_text())?;
+        for layer in graph.chain(top) {
+            layers.link(source, dir, layer)?;
+        }
+        layers.sync(dir)?;
+        layers.create(dir, &volume.head, top, volume.virtual_bytes)?;
+        layers.sync(dir)?;
+        Ok(volume.head.in_dir(dir))
+    });
+    if forked.is_err()
+        && made
+        && let (Some(parent), Some(name)) = (dir.parent(), dir.file_name().and_then(|name| name.to_str()))
+    {
+        let _ = layers.remove(parent, name);
+    }
+    forked
+}
+
+/// The record goes last: without it, a first layer that is still there would pass for a volume.
+pub(super) fn delete(layers: &impl Layers, dir: &Path) -> Result<(), DiskError> {
+    let mut removed = false;
+    for name in layers.names(dir)? {
+        let layer = LayerName::parse(&name).is_some_and(|layer| layer.is_own() || layer.is_image());
+        if layer || memory_of(&name).is_some() || is_half_made(&name) {
+            layers.remove(dir, &name)?;
+            removed = true;
+        }
+    }
+    if removed {
+        layers.sync(dir)?;
+    }
+    layers.remove(dir, VOLUME_FILE)
+}
+
+/// Leaves nothing behind when the work fails. That removing it may fail as well is not what the caller asked about.
+fn undone_on_error<T>(
+    layers: &impl Layers,
+    dir: &Path,
+    work: impl FnOnce() -> Result<T, DiskError>,
+) -> Result<T, DiskError> {
+    let done = work();
+    if done.is_err() {
+        let _ = delete(layers, dir);
+    }
+    done
+}

@@ -1,0 +1,108 @@
+//! Two layers become one.
+//!
+//! ```text
+//! into ◀── child ◀── above        child's data is written into `into`
+//! into ◀── above                  those above are put on `into`, the record follows
+//! into ◀── above                  child is removed
+//! ```
+//!
+//! Read from above, the content is the same at every moment, so there is nothing to undo after a crash; the note in the
+//! record says what is to be gone on with.
+
+use std::path::Path;
+
+use super::Open;
+use crate::disk::error::DiskError;
+use crate::disk::graph::Redundant;
+use crate::disk::layer_name::LayerName;
+use crate::disk::layers::Layers;
+use crate::disk::storage::Merge;
+use crate::disk::volume::MergeNote;
+
+pub(super) fn redundant(layers: &impl Layers, dir: &Path) -> Result<Vec<Merge>, DiskError> {
+    let open = Open::at(layers, dir)?;
+    let graph = open.graph()?;
+    let head = &open.volume.head;
+    let to_merge = |found: Redundant| Merge {
+        child: found.note.child.in_dir(dir),
+        into: found.note.into.in_dir(dir),
+        above: found.above.iter().map(|layer| layer.in_dir(dir)).collect(),
+        child_is_head: found.note.child == *head,
+        under_head: graph.chain(head).any(|layer| *layer == found.note.child),
+    };
+    Ok(graph.redundant(&open.volume).into_iter().map(to_merge).collect())
+}
+
+pub(super) fn begin(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    match find(&open, merge)? {
+        Some(found) => note(&mut open, found.note),
+        None => Err(DiskError::NotRedundant(merge.child.clone())),
+    }
+}
+
+pub(super) fn offline(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    let Some(found) = find(&open, merge)? else { return done_before(&open, merge) };
+    note(&mut open, found.note.clone())?;
+    if !found.copied {
+        layers.commit(dir, &found.note.child, &found.note.into)?;
+    }
+    finish(&mut open, &found.note)
+}
+
+pub(super) fn online(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    match noted(&open, merge) {
+        Some(note) => finish(&mut open, &note),
+        None => done_before(&open, merge),
+    }
+}
+
+/// Follows up on a merge whose data is in place.
+pub(super) fn finish<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) -> Result<(), DiskError> {
+    let graph = open.graph()?;
+    for layer in graph.above(&graph.needed(&open.volume), &note.child) {
+        open.layers.rebase(open.dir, &layer, &note.into)?;
+    }
+    open.volume.move_marks(&note.child, &note.into);
+    open.volume.merging = None;
+    open.save()?;
+    open.layers.remove(open.dir, note.child.as_str())
+}
+
+fn note<L: Layers>(open: &mut Open<'_, L>, note: MergeNote) -> Result<(), DiskError> {
+    if open.volume.merging.as_ref() == Some(&note) {
+        return Ok(());
+    }
+    open.volume.merging = Some(note);
+    open.save()
+}
+
+fn find<L: Layers>(open: &Open<'_, L>, merge: &Merge) -> Result<Option<Redundant>, DiskError> {
+    if let Some(pivot) = &open.volume.pivot {
+        return Err(DiskError::Pivoting { directory: open.dir.to_owned(), snapshot: pivot.snapshot });
+    }
+    let (child, into) = (LayerName::of(&merge.child), LayerName::of(&merge.into));
+    let all = open.graph()?.redundant(&open.volume);
+    // Only one merge at a time can be gone on with after a crash, so one that was begun goes first.
+    let mut open_to_us = all.into_iter().take(if open.volume.merging.is_some() { 1 } else { usize::MAX });
+    Ok(open_to_us
+        .find(|found| Some(&found.note.child) == child.as_ref() && Some(&found.note.into) == into.as_ref()))
+}
+
+fn noted<L>(open: &Open<'_, L>, merge: &Merge) -> Option<MergeNote> {
+    let (child, into) = (LayerName::of(&merge.child)?, LayerName::of(&merge.into)?);
+    let note = MergeNote { child, into };
+    (open.volume.merging.as_ref() == Some(&note)).then_some(note)
+}
+
+/// A merge that is asked for again has been done if nobody needs the upper layer any more.
+fn done_before<L: Layers>(open: &Open<'_, L>, merge: &Merge) -> Result<(), DiskError> {
+    let refused = || DiskError::NotRedundant(merge.child.clone());
+    let child = LayerName::of(&merge.child).ok_or_else(refused)?;
+    match open.graph()?.needed(&open.volume).contains(&child) {
+        true => Err(refused()),
+        false => open.collect(),
+    }
+}

@@ -1,0 +1,69 @@
+//! After a crash.
+
+use std::path::Path;
+
+use agentiso_core::ids::SnapshotId;
+
+use super::{Open, is_half_made, memory_of, merge};
+use crate::disk::error::DiskError;
+use crate::disk::layer_name::LayerName;
+use crate::disk::layers::Layers;
+
+pub(super) fn settle(
+    layers: &impl Layers,
+    dir: &Path,
+    running_head: Option<&Path>,
+    known: &[SnapshotId],
+) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    let before = open.volume.clone();
+    settle_pivot(&mut open, running_head);
+    settle_merge(&mut open, running_head)?;
+    if let Some(running) = running_head
+        && LayerName::of(running).as_ref() != Some(&open.volume.head)
+    {
+        let head = open.volume.head.in_dir(dir);
+        return Err(DiskError::OtherHead { running: running.to_owned(), head });
+    }
+    open.volume.snapshots.retain(|snapshot, _| known.contains(snapshot));
+    // Nothing is removed, and nothing written, before it is clear that all layers are there.
+    open.graph()?;
+    if open.volume != before {
+        open.save()?;
+    }
+    open.collect()?;
+    for name in layers.names(dir)? {
+        let unknown_memory = memory_of(&name).is_some_and(|snapshot| !known.contains(&snapshot));
+        if unknown_memory || is_half_made(&name) {
+            layers.remove(dir, &name)?;
+        }
+    }
+    layers.sync(dir)
+}
+
+/// With the machine down, the upper layer is the right head whether it had moved or not: an empty one reads as the
+/// layer below it. A machine that runs knows where it is.
+fn settle_pivot<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) {
+    let Some(pivot) = open.volume.pivot.take() else { return };
+    let stayed = running_head.is_some_and(|running| LayerName::of(running).as_ref() == Some(&pivot.from));
+    if !stayed {
+        open.volume.snapshots.insert(pivot.snapshot, pivot.from);
+        open.volume.head = pivot.to;
+    }
+}
+
+/// A merge that has come so far that only names are left to be changed is finished; another is offered again with the
+/// redundant ones.
+fn settle_merge<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) -> Result<(), DiskError> {
+    let Some(note) = open.volume.merging.clone() else { return Ok(()) };
+    let begun = open.graph()?.redundant(&open.volume).into_iter().find(|found| found.note == note);
+    let Some(begun) = begun else {
+        open.volume.merging = None;
+        return Ok(());
+    };
+    let moved = running_head.is_some_and(|running| LayerName::of(running).as_ref() == Some(&note.into));
+    if begun.copied || (moved && open.volume.head == note.child) {
+        return merge::finish(open, &note);
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! What volumes and snapshots take on the host.
+
+use std::path::Path;
+
+use super::{Open, memory_name, memory_of};
+use crate::disk::error::DiskError;
+use crate::disk::graph::LayerInfo;
+use crate::disk::layer_name::LayerName;
+use crate::disk::layers::Layers;
+use crate::disk::storage::{SnapshotSizes, VolumeSizes};
+
+pub(in crate::disk) fn sizes(layers: &impl Layers, dir: &Path) -> Result<VolumeSizes, DiskError> {
+    let open = Open::at(layers, dir)?;
+    let graph = open.graph()?;
+    let volume = &open.volume;
+    let mut sizes = VolumeSizes { virtual_bytes: volume.virtual_bytes, ..VolumeSizes::default() };
+    sizes.used_bytes = graph.layers.iter().map(|(name, info)| alone(name, info)).sum();
+    for name in layers.names(dir)?.iter().filter(|name| memory_of(name).is_some()) {
+        sizes.used_bytes += layers.tree_bytes(dir, name)?.unshared;
+    }
+    for (snapshot, top) in &volume.snapshots {
+        let memory = layers.tree_bytes(dir, &memory_name(*snapshot))?;
+        let own = graph.chain(top).filter(|layer| layer.is_own());
+        let referenced: u64 =
+            own.filter_map(|layer| graph.layers.get(layer)).map(|info| info.used_bytes).sum();
+        let without = graph.without(volume, *snapshot);
+        let removed = without.unneeded.iter().filter_map(|name| Some(alone(name, graph.layers.get(name)?)));
+        let mut used: u64 = removed.sum();
+        if let Some(merge) = &without.merge {
+            used += layers.overlap(dir, &merge.child, &merge.into)?;
+        }
+        let snapshot_sizes =
+            SnapshotSizes { used_bytes: used + memory.unshared, referenced_bytes: referenced + memory.all };
+        sizes.snapshots.insert(*snapshot, snapshot_sizes);
+    }
+    Ok(sizes)
+}
+
+/// What removing a layer would give back.
+fn alone(name: &LayerName, info: &LayerInfo) -> u64 {
+    match name.is_own() && !info.shared {
+        true => info.used_bytes,
+        false => 0,
+    }
+}

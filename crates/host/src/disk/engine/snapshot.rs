@@ -1,0 +1,106 @@
+//! Snapshots: taken, gone back to, dropped.
+
+use std::path::{Path, PathBuf};
+
+use agentiso_core::ids::SnapshotId;
+
+use super::{Open, memory_name};
+use crate::disk::error::DiskError;
+use crate::disk::layer_name::LayerName;
+use crate::disk::layers::Layers;
+use crate::disk::storage::Pivot;
+use crate::disk::volume::PivotNote;
+
+pub(super) fn begin(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<Pivot, DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    if let Some(pivot) = &open.volume.pivot {
+        return Err(DiskError::Pivoting { directory: dir.to_owned(), snapshot: pivot.snapshot });
+    }
+    if open.volume.snapshots.contains_key(&snapshot) {
+        return Err(DiskError::SnapshotExists { directory: dir.to_owned(), snapshot });
+    }
+    let (from, to) = (open.volume.head.clone(), LayerName::unique());
+    let pivot = Pivot { from: from.in_dir(dir), to: to.in_dir(dir) };
+    layers.create(dir, &to, &from, open.volume.virtual_bytes)?;
+    let mut changed = open.volume.clone();
+    changed.pivot = Some(PivotNote { snapshot, from, to: to.clone() });
+    open.save_with(changed, &to)?;
+    Ok(pivot)
+}
+
+pub(super) fn finish(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    match open.volume.pivot.take() {
+        Some(pivot) if pivot.snapshot == snapshot => {
+            open.volume.snapshots.insert(snapshot, pivot.from);
+            open.volume.head = pivot.to;
+            open.save()
+        }
+        None if open.volume.snapshots.contains_key(&snapshot) => Ok(()),
+        Some(_) | None => Err(DiskError::NotPivoting { directory: dir.to_owned(), snapshot }),
+    }
+}
+
+pub(super) fn abandon(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    match open.volume.pivot.take() {
+        Some(pivot) if pivot.snapshot == snapshot => {
+            open.save()?;
+            layers.remove(dir, pivot.to.as_str())?;
+            layers.remove(dir, &memory_name(snapshot))
+        }
+        None if !open.volume.snapshots.contains_key(&snapshot) => Ok(()),
+        Some(_) | None => Err(DiskError::NotPivoting { directory: dir.to_owned(), snapshot }),
+    }
+}
+
+pub(super) fn restore(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<PathBuf, DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    let below = open.snapshot(snapshot)?.clone();
+    let to = LayerName::unique();
+    layers.create(dir, &to, &below, open.volume.virtual_bytes)?;
+    let mut changed = open.volume.clone();
+    changed.head = to.clone();
+    // With the machine down, a snapshot that was begun is as good as taken; whether it is wanted, settling says.
+    if let Some(pivot) = changed.pivot.take() {
+        changed.snapshots.insert(pivot.snapshot, pivot.from);
+    }
+    open.save_with(changed, &to)?;
+    if let Err(error) = open.collect() {
+        tracing::warn!(%error, directory = %dir.display(), "a state that was left behind still takes space");
+    }
+    Ok(to.in_dir(dir))
+}
+
+pub(super) fn forget(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    if open.volume.snapshots.remove(&snapshot).is_some() {
+        open.save()?;
+    }
+    open.collect()?;
+    layers.remove(dir, &memory_name(snapshot))
+}
+
+/// From a snapshot, or the head, down to the image.
+pub(super) fn chain(
+    layers: &impl Layers,
+    dir: &Path,
+    of: Option<SnapshotId>,
+) -> Result<Vec<PathBuf>, DiskError> {
+    let open = Open::at(layers, dir)?;
+    let graph = open.graph()?;
+    let top = match of {
+        Some(snapshot) => open.snapshot(snapshot)?,
+        None => &open.volume.head,
+    };
+    Ok(graph.chain(top).map(|layer| layer.in_dir(dir)).collect())
+}
+
+pub(super) fn head(layers: &impl Layers, dir: &Path) -> Result<PathBuf, DiskError> {
+    let open = Open::at(layers, dir)?;
+    let head = &open.volume.head;
+    match layers.inspect(dir, head)? {
+        Some(_) => Ok(head.in_dir(dir)),
+        None => Err(DiskError::NoLayer(head.in_dir(dir))),
+    }
+}

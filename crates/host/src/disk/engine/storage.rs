@@ -1,0 +1,109 @@
+//! The steps of the engine, as what callers await.
+
+use std::path::{Path, PathBuf};
+
+use agentiso_core::ids::SnapshotId;
+
+use super::{make, merge, settle, sizes, snapshot};
+use crate::disk::error::DiskError;
+use crate::disk::layers::Layers;
+use crate::disk::storage::{Backing, Merge, Pivot, Storage, VolumeSizes};
+
+/// Waits for the disk on a thread of its own. Work that was begun goes on to its end when nobody waits for it any more.
+async fn apart<L: Layers, T: Send + 'static>(
+    layers: &L,
+    directory: &Path,
+    work: impl FnOnce(&L, &Path) -> Result<T, DiskError> + Send + 'static,
+) -> Result<T, DiskError> {
+    let (layers, directory) = (layers.clone(), directory.to_owned());
+    let task = tokio::task::spawn_blocking(move || work(&layers, &directory));
+    task.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+impl<L: Layers> Storage for L {
+    async fn create_from_image(
+        &self,
+        directory: &Path,
+        backing: &Backing,
+        virtual_bytes: u64,
+    ) -> Result<PathBuf, DiskError> {
+        let backing = backing.clone();
+        apart(self, directory, move |layers, dir| make::create(layers, dir, &backing, virtual_bytes)).await
+    }
+
+    async fn fork(
+        &self,
+        source: &Path,
+        snapshot: SnapshotId,
+        directory: &Path,
+    ) -> Result<PathBuf, DiskError> {
+        let source = source.to_owned();
+        apart(self, directory, move |layers, dir| make::fork(layers, &source, snapshot, dir)).await
+    }
+
+    async fn head(&self, directory: &Path) -> Result<PathBuf, DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::head(layers, dir)).await
+    }
+
+    async fn begin_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<Pivot, DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::begin(layers, dir, id)).await
+    }
+
+    async fn finish_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<(), DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::finish(layers, dir, id)).await
+    }
+
+    async fn abandon_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<(), DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::abandon(layers, dir, id)).await
+    }
+
+    async fn restore(&self, directory: &Path, id: SnapshotId) -> Result<PathBuf, DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::restore(layers, dir, id)).await
+    }
+
+    async fn forget_snapshot(&self, directory: &Path, id: SnapshotId) -> Result<(), DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::forget(layers, dir, id)).await
+    }
+
+    async fn redundant(&self, directory: &Path) -> Result<Vec<Merge>, DiskError> {
+        apart(self, directory, move |layers, dir| merge::redundant(layers, dir)).await
+    }
+
+    async fn begin_merge(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
+        let merge = merge.clone();
+        apart(self, directory, move |layers, dir| merge::begin(layers, dir, &merge)).await
+    }
+
+    async fn merge_offline(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
+        let merge = merge.clone();
+        apart(self, directory, move |layers, dir| merge::offline(layers, dir, &merge)).await
+    }
+
+    async fn merged_online(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
+        let merge = merge.clone();
+        apart(self, directory, move |layers, dir| merge::online(layers, dir, &merge)).await
+    }
+
+    async fn settle(
+        &self,
+        directory: &Path,
+        running_head: Option<&Path>,
+        known: &[SnapshotId],
+    ) -> Result<(), DiskError> {
+        let (running, known) = (running_head.map(Path::to_owned), known.to_vec());
+        apart(self, directory, move |layers, dir| settle::settle(layers, dir, running.as_deref(), &known))
+            .await
+    }
+
+    async fn sizes(&self, directory: &Path) -> Result<VolumeSizes, DiskError> {
+        apart(self, directory, move |layers, dir| sizes(layers, dir)).await
+    }
+
+    async fn delete(&self, directory: &Path) -> Result<(), DiskError> {
+        apart(self, directory, move |layers, dir| make::delete(layers, dir)).await
+    }
+
+    async fn chain(&self, directory: &Path, of: Option<SnapshotId>) -> Result<Vec<PathBuf>, DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::chain(layers, dir, of)).await
+    }
+}

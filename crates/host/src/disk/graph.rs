@@ -1,0 +1,123 @@
+//! Which layers a volume needs and which it could do without: decisions over names, without any file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentiso_core::ids::SnapshotId;
+
+use super::layer_name::LayerName;
+use super::volume::{MergeNote, Volume};
+
+/// What a layer's file says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerInfo {
+    pub backing: Option<LayerName>,
+    pub virtual_bytes: u64,
+    /// What it takes on the host.
+    pub used_bytes: u64,
+    /// Another directory has it too.
+    pub shared: bool,
+}
+
+/// A volume's layers by name, all that its head and snapshots stand on.
+#[derive(Clone, Debug)]
+pub(super) struct Graph {
+    pub(super) layers: BTreeMap<LayerName, LayerInfo>,
+}
+
+/// A merge that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redundant {
+    pub(super) note: MergeNote,
+    pub(super) above: Vec<LayerName>,
+    /// All of `child` is in `into` already; only names are to be changed.
+    pub(super) copied: bool,
+}
+
+impl Graph {
+    /// From a layer down to the image.
+    pub(super) fn chain<'a>(&'a self, top: &'a LayerName) -> impl Iterator<Item = &'a LayerName> {
+        let below = |name: &&'a LayerName| self.layers.get(name)?.backing.as_ref();
+        std::iter::successors(Some(top), below).filter(|name| self.layers.contains_key(name))
+    }
+
+    /// What the volume stands on.
+    pub(super) fn needed(&self, volume: &Volume) -> BTreeSet<LayerName> {
+        volume.marked().into_iter().flat_map(|top| self.chain(top)).cloned().collect()
+    }
+
+    /// Those among the needed that lie directly on a layer.
+    pub(super) fn above(&self, needed: &BTreeSet<LayerName>, layer: &LayerName) -> Vec<LayerName> {
+        let on = |name: &&LayerName| {
+            self.layers.get(*name).is_some_and(|info| info.backing.as_ref() == Some(layer))
+        };
+        needed.iter().filter(on).cloned().collect()
+    }
+
+    /// The merges that make sense, the lowest first. One that was begun is among them whatever else is true.
+    pub(super) fn redundant(&self, volume: &Volume) -> Vec<Redundant> {
+        let needed = self.needed(volume);
+        let begun = volume.merging.as_ref().and_then(|note| self.begun(&needed, note));
+        let marked = volume.marked();
+        let mut found: Vec<(usize, Redundant)> = Vec::new();
+        for into in &needed {
+            if marked.contains(into) || begun.as_ref().is_some_and(|merge| merge.note.into == *into) {
+                continue;
+            }
+            if let Some(child) = self.only_child(&needed, into)
+                && self.may_merge(volume, &child, into)
+            {
+                let above = self.above(&needed, &child);
+                let note = MergeNote { child, into: into.clone() };
+                found.push((self.chain(into).count(), Redundant { note, above, copied: false }));
+            }
+        }
+        found.sort_by_key(|(depth, _)| *depth);
+        begun.into_iter().chain(found.into_iter().map(|(_, merge)| merge)).collect()
+    }
+
+    /// The merge that a note is about, if there is still something to merge.
+    fn begun(&self, needed: &BTreeSet<LayerName>, note: &MergeNote) -> Option<Redundant> {
+        let child = self.layers.get(&note.child).filter(|_| needed.contains(&note.child))?;
+        if child.backing.as_ref() != Some(&note.into) {
+            return None;
+        }
+        let copied = self.above(needed, &note.into).len() > 1;
+        Some(Redundant { note: note.clone(), above: self.above(needed, &note.child), copied })
+    }
+
+    fn only_child(&self, needed: &BTreeSet<LayerName>, layer: &LayerName) -> Option<LayerName> {
+        let mut above = self.above(needed, layer);
+        let child = above.pop()?;
+        above.is_empty().then_some(child)
+    }
+
+    /// Both are this volume's alone, and nothing else is going on with them.
+    fn may_merge(&self, volume: &Volume, child: &LayerName, into: &LayerName) -> bool {
+        let pivoting = volume.pivot.iter().any(|pivot| [&pivot.from, &pivot.to].contains(&child));
+        let alone =
+            |name: &LayerName| name.is_own() && self.layers.get(name).is_some_and(|info| !info.shared);
+        let size = |name: &LayerName| self.layers.get(name).map(|info| info.virtual_bytes);
+        !pivoting && alone(child) && alone(into) && size(child) == size(into)
+    }
+
+    /// What would be removed, and which two layers could be merged, if a snapshot were dropped.
+    pub(super) fn without(&self, volume: &Volume, id: SnapshotId) -> Without {
+        let mut after = volume.clone();
+        let layer = after.snapshots.remove(&id);
+        let needed = self.needed(&after);
+        let unneeded = self.needed(volume).difference(&needed).cloned().collect();
+        let merge = layer.filter(|layer| needed.contains(layer) && !after.marked().contains(layer));
+        let merge = merge.and_then(|into| {
+            let child = self.only_child(&needed, &into)?;
+            self.may_merge(&after, &child, &into).then_some(MergeNote { child, into })
+        });
+        Without { unneeded, merge }
+    }
+}
+
+/// What dropping a snapshot would bring.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Without {
+    pub(super) unneeded: Vec<LayerName>,
+    pub(super) merge: Option<MergeNote>,
+}

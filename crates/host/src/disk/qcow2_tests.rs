@@ -1,0 +1,66 @@
+use super::*;
+use crate::disk::{Backing, DISK_FILE, Storage};
+
+fn image(dir: &Path, gib: u64) -> Backing {
+    let path = dir.join("image.qcow2");
+    create_overlay(&path, "unused", gib << 30).unwrap();
+    Backing { name: "debian".to_owned(), layers: vec![path] }
+}
+
+#[tokio::test]
+async fn a_disk_has_the_size_that_was_asked_for_and_uses_next_to_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let backing = image(dir.path(), 1);
+    let disk = Qcow2Storage.create_from_image(dir.path(), &backing, 10 << 30).await.unwrap();
+    assert_eq!(disk, dir.path().join(DISK_FILE));
+    let sizes = Qcow2Storage.sizes(dir.path()).await.unwrap();
+    assert_eq!(sizes.virtual_bytes, 10 << 30);
+    assert!(sizes.used_bytes <= 256 << 10, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn a_disk_smaller_than_its_image_is_refused_in_words_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let backing = image(dir.path(), 4);
+    let error = Qcow2Storage.create_from_image(work.path(), &backing, 2 << 30).await.unwrap_err();
+    assert_eq!(error.to_string(), "a disk of 2 GiB is too small: the image debian needs 4 GiB");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_disk_survives_the_removal_of_its_image_and_delete_removes_all_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let backing = image(dir.path(), 1);
+    Qcow2Storage.create_from_image(work.path(), &backing, 1 << 30).await.unwrap();
+    fs::remove_file(&backing.layers[0]).unwrap();
+    assert!(Header::read(&work.path().join("layer0.qcow2")).is_ok());
+    Qcow2Storage.delete(work.path()).await.unwrap();
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
+    Qcow2Storage.delete(work.path()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_image_is_an_error_that_names_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let backing = Backing { name: "x".to_owned(), layers: vec![dir.path().join("none.qcow2")] };
+    let error = Qcow2Storage.create_from_image(dir.path(), &backing, 1 << 30).await.unwrap_err();
+    assert!(error.to_string().contains("none.qcow2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_workspace_from_before_there_were_records_is_a_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let backing = image(dir.path(), 1);
+    let disk = Qcow2Storage.create_from_image(work.path(), &backing, 2 << 30).await.unwrap();
+    fs::remove_file(work.path().join(VOLUME_FILE)).unwrap();
+    assert_eq!(Qcow2Storage.head(work.path()).await.unwrap(), disk);
+    Qcow2Storage.settle(work.path(), None, &[]).await.unwrap();
+    assert_eq!(Qcow2Storage.sizes(work.path()).await.unwrap().virtual_bytes, 2 << 30);
+    // A file that somebody else has as well is no disk to write to.
+    fs::hard_link(&disk, dir.path().join("elsewhere")).unwrap();
+    let error = Qcow2Storage.head(work.path()).await.unwrap_err();
+    assert!(matches!(error, DiskError::NoVolume(_)), "{error}");
+}

@@ -1,0 +1,102 @@
+//! What a volume is made of, as its directory remembers it: `volume.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentiso_core::ids::SnapshotId;
+use serde::{Deserialize, Serialize};
+
+use super::layer_name::LayerName;
+
+/// The record's name in a volume's directory.
+pub const VOLUME_FILE: &str = "volume.json";
+
+const SCHEMA: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Volume {
+    schema: u32,
+    pub(super) virtual_bytes: u64,
+    /// What the machine writes to.
+    pub(super) head: LayerName,
+    /// The layer each snapshot is the content of.
+    #[serde(default)]
+    pub(super) snapshots: BTreeMap<SnapshotId, LayerName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) pivot: Option<PivotNote>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) merging: Option<MergeNote>,
+}
+
+/// A snapshot that was begun. Whether the machine has moved from the one to the other is not known here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PivotNote {
+    pub(super) snapshot: SnapshotId,
+    pub(super) from: LayerName,
+    pub(super) to: LayerName,
+}
+
+/// A merge that was begun. Layers that were on `child` are put on `into` only when all of `child` is in `into`, so a
+/// second layer on `into` says that the data is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MergeNote {
+    pub(super) child: LayerName,
+    pub(super) into: LayerName,
+}
+
+impl Volume {
+    pub(super) fn new(head: LayerName, virtual_bytes: u64) -> Self {
+        Self { schema: SCHEMA, virtual_bytes, head, snapshots: BTreeMap::new(), pivot: None, merging: None }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let volume: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match volume.schema {
+            SCHEMA => Ok(volume),
+            other => Err(format!("it has schema {other}, and {SCHEMA} is understood")),
+        }
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        // Maps with string keys and plain values: there is nothing in it that could fail.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The layers that are asked for by themselves, and not only because another is on top of them.
+    pub(super) fn marked(&self) -> BTreeSet<&LayerName> {
+        let pivot = self.pivot.iter().flat_map(|pivot| [&pivot.from, &pivot.to]);
+        self.snapshots.values().chain([&self.head]).chain(pivot).collect()
+    }
+
+    /// Whoever asked for the one layer asks for the other from then on.
+    pub(super) fn move_marks(&mut self, from: &LayerName, to: &LayerName) {
+        let marks = self.snapshots.values_mut().chain([&mut self.head]);
+        for mark in marks.filter(|mark| *mark == from) {
+            *mark = to.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let mut volume = Volume::new(LayerName::first(), 10 << 30);
+        assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
+        let (id, to) = (SnapshotId::random(), LayerName::unique());
+        volume.snapshots.insert(id, LayerName::unique());
+        volume.pivot = Some(PivotNote { snapshot: id, from: LayerName::first(), to: to.clone() });
+        volume.merging = Some(MergeNote { child: to, into: LayerName::first() });
+        assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
+    }
+
+    #[test]
+    fn a_record_of_another_kind_is_refused() {
+        let text = Volume::new(LayerName::first(), 512).to_text();
+        let newer = text.replace("\"schema\": 1", "\"schema\": 2");
+        assert_eq!(Volume::parse(&newer).unwrap_err(), "it has schema 2, and 1 is understood");
+        assert!(Volume::parse(&text.replace("disk.qcow2", "../disk.qcow2")).is_err());
+        assert!(Volume::parse("").is_err());
+    }
+}
