@@ -6,16 +6,47 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A workspace's identity. Never reused; names are, after a destroy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct WorkspaceId(Uuid);
+/// Implements the text form of an identity that is a UUID.
+macro_rules! uuid_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            pub fn random() -> Self {
+                Self(Uuid::new_v4())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::parse_str(text).map(Self)
+            }
+        }
+    };
+}
+
+uuid_type!(
+    /// A workspace's identity. Never reused; names are, after a destroy.
+    WorkspaceId
+);
+
+uuid_type!(
+    /// A snapshot's identity. Its name is unique in its workspace only, and free again after a delete.
+    SnapshotId
+);
 
 impl WorkspaceId {
-    pub fn random() -> Self {
-        Self(Uuid::new_v4())
-    }
-
     pub fn as_uuid(&self) -> &Uuid {
         &self.0
     }
@@ -25,20 +56,6 @@ impl WorkspaceId {
         let mut text = self.0.simple().to_string();
         text.truncate(8);
         text
-    }
-}
-
-impl fmt::Display for WorkspaceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for WorkspaceId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Uuid::parse_str(text).map(Self)
     }
 }
 

@@ -6,6 +6,8 @@
 //!      └───────────┴───────────────┬───────────────────┴─────────────┘
 //!                                  ▼
 //!                             Destroying ──▶ (gone)
+//!
+//!  Running or Stopped ──▶ Restoring ──▶ Running        Running ◀──▶ Suspended (its disk has no room)
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,10 @@ pub enum Phase {
     Stopping,
     Stopped,
     Starting,
+    /// Its machine was ended and comes up again as a snapshot was.
+    Restoring,
+    /// Its machine stands still until there is room for what it writes.
+    Suspended,
     Destroying,
 }
 
@@ -37,6 +43,12 @@ pub enum Operation {
     UseGuest,
     Start,
     Stop,
+    /// Taking a snapshot.
+    Snapshot,
+    /// Going back to one.
+    Restore,
+    /// Anything else with its snapshots: delete, compare, fork.
+    UseSnapshots,
     Destroy,
 }
 
@@ -53,6 +65,10 @@ pub enum Refusal {
     BeingStarted,
     #[error("is stopping")]
     BeingStopped,
+    #[error("is being restored")]
+    BeingRestored,
+    #[error("stands still because its disk has no room")]
+    Suspended,
     #[error("is being destroyed")]
     BeingDestroyed,
 }
@@ -61,24 +77,31 @@ impl Phase {
     pub fn public(self) -> PublicState {
         match self {
             Phase::Running | Phase::Stopping => PublicState::Running,
-            Phase::Creating | Phase::Stopped | Phase::Starting | Phase::Destroying => PublicState::Stopped,
+            Phase::Suspended => PublicState::Suspended,
+            Phase::Creating | Phase::Stopped | Phase::Starting | Phase::Restoring | Phase::Destroying => {
+                PublicState::Stopped
+            }
         }
     }
 
     pub fn admit(self, operation: Operation) -> Result<(), Refusal> {
-        use Operation::{Destroy, Start, Stop, UseGuest};
+        use Operation::{Destroy, Restore, Snapshot, Start, Stop, UseGuest, UseSnapshots};
         match (self, operation) {
-            (Phase::Running, UseGuest | Stop | Destroy) => Ok(()),
-            (Phase::Running, Start) => Err(Refusal::AlreadyRunning),
-            (Phase::Stopped, Start | Destroy) => Ok(()),
-            (Phase::Stopped, UseGuest | Stop) => Err(Refusal::NotRunning),
             // A destroy is taken in every phase and carried out once the step under way has ended: whoever
             // cleans up after a client that gave up must not have to guess when to come back.
-            (Phase::Creating | Phase::Starting | Phase::Stopping | Phase::Destroying, Destroy) => Ok(()),
-            (Phase::Creating, UseGuest | Start | Stop) => Err(Refusal::BeingCreated),
-            (Phase::Starting, UseGuest | Start | Stop) => Err(Refusal::BeingStarted),
-            (Phase::Stopping, UseGuest | Start | Stop) => Err(Refusal::BeingStopped),
-            (Phase::Destroying, UseGuest | Start | Stop) => Err(Refusal::BeingDestroyed),
+            (_, Destroy) => Ok(()),
+            (Phase::Running, UseGuest | Stop | Snapshot | Restore | UseSnapshots) => Ok(()),
+            (Phase::Running, Start) => Err(Refusal::AlreadyRunning),
+            (Phase::Stopped, Start | Restore | UseSnapshots) => Ok(()),
+            (Phase::Stopped, UseGuest | Stop | Snapshot) => Err(Refusal::NotRunning),
+            // Deleting snapshots is how room is made.
+            (Phase::Suspended, Stop | Restore | UseSnapshots) => Ok(()),
+            (Phase::Suspended, UseGuest | Start | Snapshot) => Err(Refusal::Suspended),
+            (Phase::Creating, _) => Err(Refusal::BeingCreated),
+            (Phase::Starting, _) => Err(Refusal::BeingStarted),
+            (Phase::Stopping, _) => Err(Refusal::BeingStopped),
+            (Phase::Restoring, _) => Err(Refusal::BeingRestored),
+            (Phase::Destroying, _) => Err(Refusal::BeingDestroyed),
         }
     }
 }
@@ -95,11 +118,14 @@ mod tests {
             Phase::Stopping,
             Phase::Stopped,
             Phase::Starting,
+            Phase::Restoring,
+            Phase::Suspended,
             Phase::Destroying,
         ];
         for phase in phases {
             assert_eq!(phase.admit(Operation::UseGuest).is_ok(), phase == Phase::Running);
             assert_eq!(phase.admit(Operation::Start).is_ok(), phase == Phase::Stopped);
+            assert_eq!(phase.admit(Operation::Snapshot).is_ok(), phase == Phase::Running);
             assert!(phase.admit(Operation::Destroy).is_ok(), "{phase:?} cannot be cleaned up");
         }
     }

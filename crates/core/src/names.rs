@@ -11,6 +11,9 @@ use crate::ids::WorkspaceId;
 /// The longest workspace or image name that clients may use.
 pub const MAX_NAME_LEN: usize = 128;
 
+/// The longest prefix that leaves room for a dash and a number in a workspace's name.
+pub const MAX_PREFIX_LEN: usize = MAX_NAME_LEN - 11;
+
 /// The longest host name the kernel and DNS accept as one label.
 const MAX_HOSTNAME_LEN: usize = 63;
 
@@ -101,7 +104,33 @@ name_type!(
     }
 );
 
+name_type!(
+    /// A snapshot's name, unique in its workspace.
+    SnapshotName, "snapshot name", |_text| Ok::<(), NameError>(())
+);
+
+name_type!(
+    /// What the names of several forks begin with; `-1`, `-2` and so on follow.
+    NamePrefix, "name prefix", |text| if text.len() > MAX_PREFIX_LEN {
+        Err(NameError::TooLong { what: "name prefix", len: text.len(), max: MAX_PREFIX_LEN })
+    } else {
+        Ok(())
+    }
+);
+
+impl NamePrefix {
+    /// The name of the fork with this number, counted from 1.
+    pub fn numbered(&self, number: u32) -> WorkspaceName {
+        WorkspaceName(format!("{}-{number}", self.0))
+    }
+}
+
 impl WorkspaceName {
+    /// The name of a fork whose creator gave none.
+    pub fn default_for_fork(id: &WorkspaceId) -> Self {
+        Self(format!("fork-{}", id.short()))
+    }
+
     /// The name of a workspace whose creator gave none.
     pub fn default_for(id: &WorkspaceId) -> Self {
         Self(format!("ws-{}", id.short()))

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentiso_core::config;
-use agentiso_core::ids::WorkspaceId;
+use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
@@ -16,7 +17,8 @@ use crate::agent::{AgentClient, AgentError};
 use crate::boot::BootError;
 use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
-use crate::disk::{DiskError, DiskSizes, Qcow2Storage};
+use crate::boot::rise::as_of_now;
+use crate::disk::{DiskError, Qcow2Storage, Storage, VolumeSizes};
 use crate::files::FileError;
 use crate::hex;
 use crate::machine::{Machine, Parts};
@@ -25,12 +27,14 @@ use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qemu::kernel_args::kernel_args;
 use crate::qemu::version::{Qemu, QemuError};
-use crate::qmp::{QmpClient, QmpError};
+use crate::qmp::{Event, QmpClient, QmpError};
+use crate::snapshot::take::Taking;
+use crate::snapshot::{SnapshotError, compact, memory};
 use crate::spec::{Booted, MachineSpec};
 use crate::strays::{self, Stray};
 use crate::templates::Templates;
-use crate::templates::key::HostInputs;
-use crate::templates::store::Store;
+use crate::templates::key::{HostInputs, Inputs};
+use crate::templates::store::{Store, Template};
 
 /// A kernel under KVM that works is up in a second or two; one that does not is not up in an hour.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
@@ -103,6 +107,7 @@ pub struct Hypervisor {
 #[derive(Debug)]
 struct Inner {
     host: Host,
+    inputs: HostInputs,
     verdict: Verdict,
     templates: Templates,
     run_dir: PathBuf,
@@ -119,8 +124,8 @@ impl Hypervisor {
         let host = host(&settings, &qemu, &cpu, verdict.accelerator);
         let store = Store::open(&settings.templates_dir)?;
         let templates =
-            Templates::new(host.clone(), inputs, store, settings.run_dir.clone(), settings.templates);
-        Ok(Self { inner: Arc::new(Inner { host, verdict, templates, run_dir: settings.run_dir }) })
+            Templates::new(host.clone(), inputs.clone(), store, settings.run_dir.clone(), settings.templates);
+        Ok(Self { inner: Arc::new(Inner { host, inputs, verdict, templates, run_dir: settings.run_dir }) })
     }
 
     pub fn facts(&self) -> HostFacts {
@@ -150,8 +155,125 @@ impl Hypervisor {
         self.ladder(spec, progress).start().await
     }
 
+    /// Brings a machine up as it was in a snapshot. Nothing of it runs.
+    pub async fn restore(
+        &self,
+        spec: &MachineSpec,
+        snapshot: SnapshotId,
+        progress: &Progress,
+    ) -> Result<Booted, BootError> {
+        Qcow2Storage.restore(&spec.data_dir, snapshot).await?;
+        let memory = memory::of_snapshot(&spec.data_dir, snapshot, &self.memory_inputs(spec));
+        self.come_up(spec, memory, progress).await
+    }
+
+    /// Gives a machine that is being made the disk, and the memory if there is one, of another's snapshot. Nothing of
+    /// the source is needed afterwards.
+    pub async fn branch(
+        &self,
+        source: &MachineSpec,
+        snapshot: SnapshotId,
+        fork: &MachineSpec,
+    ) -> Result<(), SnapshotError> {
+        Qcow2Storage.fork(&source.data_dir, snapshot, &fork.data_dir).await?;
+        Ok(memory::link(&source.data_dir, snapshot, &fork.data_dir)?)
+    }
+
+    /// Brings up what [`Hypervisor::branch`] made.
+    pub async fn create_branch(&self, fork: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
+        let memory = memory::of_fork(&fork.data_dir, &self.memory_inputs(fork));
+        let booted = self.come_up(fork, memory, progress).await?;
+        memory::unlink(&fork.data_dir)?;
+        Ok(booted)
+    }
+
+    async fn come_up(
+        &self,
+        spec: &MachineSpec,
+        memory: Result<Option<Template>, String>,
+        progress: &Progress,
+    ) -> Result<Booted, BootError> {
+        let ladder = self.ladder(spec, progress);
+        match memory.transpose() {
+            None => ladder.start().await,
+            Some(memory) => ladder.resume(memory).await,
+        }
+    }
+
+    fn memory_inputs(&self, spec: &MachineSpec) -> Inputs {
+        memory::inputs(&self.inner.inputs, spec.shape())
+    }
+
+    /// Takes a snapshot of a running machine. Returns how long its guest stood still.
+    pub async fn snapshot(
+        &self,
+        spec: &MachineSpec,
+        machine: &Machine,
+        snapshot: SnapshotId,
+        include_memory: bool,
+        progress: &Progress,
+    ) -> Result<Duration, SnapshotError> {
+        let taking = Taking {
+            host: &self.inner.host,
+            inputs: &self.inner.inputs,
+            run_root: &self.inner.run_dir,
+            spec,
+            machine,
+            progress,
+        };
+        taking.run(snapshot, include_memory).await
+    }
+
+    /// Removes a snapshot and gives back what only it held. With a machine, while that runs.
+    pub async fn delete_snapshot(
+        &self,
+        spec: &MachineSpec,
+        machine: Option<&Machine>,
+        snapshot: SnapshotId,
+    ) -> Result<(), SnapshotError> {
+        memory::remove(&spec.data_dir, snapshot)?;
+        Qcow2Storage.forget_snapshot(&spec.data_dir, snapshot).await?;
+        self.compact(spec, machine).await;
+        Ok(())
+    }
+
+    /// Finishes or undoes what a crash cut short; snapshots that are not among the known ones go.
+    pub async fn settle(
+        &self,
+        spec: &MachineSpec,
+        machine: Option<&Machine>,
+        known: &[SnapshotId],
+    ) -> Result<(), SnapshotError> {
+        let head = match machine {
+            Some(machine) => Some(machine.qmp().disk_head().await?.file),
+            None => None,
+        };
+        Qcow2Storage.settle(&spec.data_dir, head.as_deref(), known).await?;
+        memory::settle(&spec.data_dir, known)?;
+        self.compact(spec, machine).await;
+        Ok(())
+    }
+
+    /// Space that is not given back now is given back by the next delete or start.
+    async fn compact(&self, spec: &MachineSpec, machine: Option<&Machine>) {
+        let compacted = match machine {
+            Some(machine) => compact::online(&spec.data_dir, machine.qmp()).await,
+            None => compact::offline(&spec.data_dir).await,
+        };
+        if let Err(error) = compacted {
+            tracing::warn!(workspace = %spec.id, %error, "layers of deleted snapshots were not merged");
+        }
+    }
+
     fn ladder<'a>(&'a self, spec: &'a MachineSpec, progress: &'a Progress) -> Ladder<'a> {
         Ladder { host: &self.inner.host, templates: &self.inner.templates, spec, progress }
+    }
+
+    /// Gives a machine that stood ready the identity of the workspace it is from now on.
+    pub async fn identify(&self, spec: &MachineSpec, machine: &Machine) -> Result<(), BootError> {
+        let identity = as_of_now(&spec.identity).map_err(BootError::Entropy)?;
+        let identified = async { machine.agent().await?.identify(identity).await };
+        identified.await.map(drop).map_err(|error| BootError::Agent { error, console_tail: String::new() })
     }
 
     /// Takes hold of a machine that an earlier daemon started. Its guest is not touched.
@@ -163,20 +285,24 @@ impl Hypervisor {
         }
         let qmp = QmpClient::connect(&qmp_socket(&spec.run_dir)).await?;
         let events = qmp.events();
+        // Whoever paused it for a moment is gone.
+        qmp.wake().await?;
         let agent_socket = agent_socket(&spec.run_dir);
         let connecting = AgentClient::connect(&agent_socket, Instant::now() + ATTACH_DEADLINE);
         let agent = tokio::select! {
             // The end first: the agent of a dead machine would only be waited for.
             biased;
             _ = process.wait() => return Err(AttachError::Gone),
-            agent = connecting => agent?,
+            // Its disk has no room: it answers when there is some.
+            () = stalls(qmp.events()) => None,
+            agent = connecting => Some(agent?),
         };
         Ok(Machine::new(Parts {
             id: spec.id,
             process,
             qmp,
             events,
-            agent: Some(agent),
+            agent,
             agent_socket,
             run_dir: spec.run_dir.clone(),
             console_log: spec.console_log(),
@@ -189,9 +315,20 @@ impl Hypervisor {
         strays::find_strays(&self.inner.run_dir, known)
     }
 
-    /// What a workspace's disk takes and offers.
-    pub fn disk_usage(&self, spec: &MachineSpec) -> Result<DiskSizes, DiskError> {
-        Qcow2Storage::sizes_now(&spec.data_dir)
+    /// What a workspace's disk and its snapshots take and offer.
+    pub async fn volume_sizes(&self, spec: &MachineSpec) -> Result<VolumeSizes, DiskError> {
+        Qcow2Storage.sizes(&spec.data_dir).await
+    }
+}
+
+/// Resolves when the guest is stopped because a write of it found no room.
+async fn stalls(mut events: broadcast::Receiver<Event>) {
+    loop {
+        match events.recv().await {
+            Ok(event) if matches!(event.stall(), Some(Some(_))) => return,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

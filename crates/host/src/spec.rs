@@ -11,6 +11,7 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::agent::NetworkIdentity;
 use crate::disk::Backing;
@@ -105,6 +106,10 @@ impl fmt::Debug for OnSpawn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rung {
+    /// It stood ready.
+    Pool,
+    /// Memory of a snapshot, processes included.
+    Memory,
     /// Memory taken with the image's disk mounted and the agent idle.
     ImageTemplate,
     /// Memory taken before any disk was looked at.
@@ -115,6 +120,8 @@ pub enum Rung {
 impl Rung {
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Pool => "warm pool",
+            Self::Memory => "memory snapshot",
             Self::ImageTemplate => "image template",
             Self::BareTemplate => "bare template",
             Self::ColdBoot => "cold boot",
@@ -134,4 +141,12 @@ pub struct Booted {
     pub machine: Machine,
     pub rung: Rung,
     pub boot_time: Duration,
+    /// What was wanted and could not be had, although the machine is up.
+    pub warning: Option<String>,
+}
+
+impl Booted {
+    pub(crate) fn new(machine: Machine, rung: Rung, began: Instant) -> Self {
+        Self { machine, rung, boot_time: began.elapsed(), warning: None }
+    }
 }

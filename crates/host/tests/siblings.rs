@@ -76,7 +76,7 @@ async fn the_guest_sees_the_processors_memory_and_disk_it_was_promised() {
         let blocks: u64 = sh(machine, "df -k / | tail -1 | awk '{print $2}'").await.parse().unwrap();
         let gib = blocks as f64 / f64::from(1 << 20);
         assert!(gib > f64::from(spec.resources.disk_gb) * 0.9, "the file system has {gib:.2} GiB");
-        let usage = host.hypervisor.disk_usage(&spec).unwrap();
+        let usage = host.hypervisor.volume_sizes(&spec).await.unwrap();
         assert_eq!(usage.virtual_bytes, u64::from(spec.resources.disk_gb) << 30);
         machine.kill().await;
     }

@@ -63,9 +63,11 @@ impl BootError {
         match self {
             Self::Qmp(error) => match error {
                 QmpError::Migration { .. } | QmpError::Refused { .. } | QmpError::Closed => true,
-                QmpError::Connect { .. } | QmpError::NoAnswer { .. } | QmpError::MigrationDeadline { .. } => {
-                    false
-                }
+                QmpError::Connect { .. }
+                | QmpError::NoAnswer { .. }
+                | QmpError::Unexpected { .. }
+                | QmpError::Merge { .. }
+                | QmpError::MigrationDeadline { .. } => false,
             },
             Self::Died { .. } | Self::NotRooted | Self::RootSize { .. } => true,
             Self::Rung { source, .. } => source.condemns_template(),
@@ -81,12 +83,10 @@ impl BootError {
 
     pub fn is_out_of_space(&self) -> bool {
         match self {
-            Self::File(error) | Self::Disk(DiskError::File(error)) | Self::Spawn(SpawnError::Log(error)) => {
-                error.is_out_of_space()
-            }
+            Self::Disk(error) => error.is_out_of_space(),
+            Self::File(error) | Self::Spawn(SpawnError::Log(error)) => error.is_out_of_space(),
             Self::Rung { source, .. } => source.is_out_of_space(),
-            Self::Disk(DiskError::TooSmall { .. } | DiskError::Format { .. })
-            | Self::SocketPath { .. }
+            Self::SocketPath { .. }
             | Self::Entropy(_)
             | Self::Spawn(SpawnError::Exec { .. } | SpawnError::Process(_))
             | Self::Qmp(_)

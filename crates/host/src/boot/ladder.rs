@@ -1,8 +1,9 @@
 //! The ways to bring a machine up, fastest first. What fails falls to the next, with a warning.
 //!
 //! ```text
-//! create:  image template ──▶ bare template + fresh overlay ──▶ cold boot + fresh overlay
-//! start:                      bare template + its own disk  ──▶ cold boot + its own disk
+//! create:  image template  ──▶ bare template + fresh overlay ──▶ cold boot + fresh overlay
+//! resume:  snapshot memory ──▶ bare template + its own disk  ──▶ cold boot + its own disk
+//! start:                       bare template + its own disk  ──▶ cold boot + its own disk
 //! ```
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use super::error::BootError;
 use super::launch::{Host, Launched, Start, agent_socket};
 use crate::agent::AgentClient;
-use crate::disk::{Backing, DISK_FILE, DiskError, Qcow2Storage, Storage};
+use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::files;
 use crate::machine::{Machine, Parts};
 use crate::progress::Progress;
@@ -61,7 +62,7 @@ impl Ladder<'_> {
             let attempt = self.restore(&template, Rung::ImageTemplate, Disk::Fresh(backing));
             if let Some(machine) = self.fall_through(&template, Rung::ImageTemplate, attempt.await)? {
                 made.keep();
-                return Ok(Booted { machine, rung: Rung::ImageTemplate, boot_time: began.elapsed() });
+                return Ok(Booted::new(machine, Rung::ImageTemplate, began));
             }
         }
         let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await?;
@@ -73,11 +74,30 @@ impl Ladder<'_> {
 
     /// Starts a machine from the disk it has.
     pub(crate) async fn start(&self) -> Result<Booted, BootError> {
-        let disk = self.spec.data_dir.join(DISK_FILE);
+        let disk = Qcow2Storage.head(&self.spec.data_dir).await?;
         if let Err(source) = disk.metadata() {
             return Err(files::FileError::at("find the disk", &disk)(source).into());
         }
         self.any_disk(Instant::now(), || Disk::Own).await
+    }
+
+    /// Brings a machine up on the disk it has, with the memory that belongs to that disk: its processes go on. Where
+    /// that fails the disk alone comes up, with a warning that says why.
+    pub(crate) async fn resume(&self, memory: Result<Template, String>) -> Result<Booted, BootError> {
+        let began = Instant::now();
+        let lost = match memory {
+            Ok(memory) => match self.restore(&memory, Rung::Memory, Disk::Own).await {
+                Ok(machine) => return Ok(Booted::new(machine, Rung::Memory, began)),
+                Err(error) if error.is_worth_another_try() => error.to_string(),
+                Err(error) => return Err(at(Rung::Memory)(error)),
+            },
+            Err(reason) => reason,
+        };
+        tracing::warn!(workspace = %self.spec.id, lost, "the memory of a snapshot cannot be used");
+        let booted = self.start().await?;
+        let warning =
+            format!("its memory could not be brought back ({lost}); it was started from its disk instead");
+        Ok(Booted { warning: Some(warning), ..booted })
     }
 
     /// The rungs that serve any disk.
@@ -86,13 +106,13 @@ impl Ladder<'_> {
         if let Some(template) = self.templates.find(&wanted).await {
             let attempt = self.restore(&template, Rung::BareTemplate, disk());
             if let Some(machine) = self.fall_through(&template, Rung::BareTemplate, attempt.await)? {
-                return Ok(Booted { machine, rung: Rung::BareTemplate, boot_time: began.elapsed() });
+                return Ok(Booted::new(machine, Rung::BareTemplate, began));
             }
         }
         self.progress.report("booting: there is no template for this size yet", Some(0.2));
         let machine = self.boot(disk()).await.map_err(at(Rung::ColdBoot))?;
         self.templates.want(wanted);
-        Ok(Booted { machine, rung: Rung::ColdBoot, boot_time: began.elapsed() })
+        Ok(Booted::new(machine, Rung::ColdBoot, began))
     }
 
     /// A machine, or `None` if the next rung should be tried.
@@ -129,7 +149,7 @@ impl Ladder<'_> {
             laps.lap("loaded");
             let agent = launched.greet(deadline).await?;
             laps.lap("greeted");
-            if !stage_fits(rung == Rung::ImageTemplate, agent.hello().stage) {
+            if !stage_fits(rung != Rung::BareTemplate, agent.hello().stage) {
                 return Err(BootError::NotRooted);
             }
             self.finish(launched, agent, start, deadline, laps).await
@@ -171,7 +191,7 @@ impl Ladder<'_> {
             Disk::Fresh(backing) => {
                 Qcow2Storage.create_from_image(&spec.data_dir, &backing, spec.disk_bytes()).await?
             }
-            Disk::Own => spec.data_dir.join(DISK_FILE),
+            Disk::Own => Qcow2Storage.head(&spec.data_dir).await?,
         };
         Ok(Start {
             id: spec.id,

@@ -20,6 +20,19 @@ const _: () = assert!(ENTROPY_BYTES >= limits::MIN_ENTROPY_BYTES);
 /// Device state is some 100 KB. A restore that takes longer has failed in a way QEMU does not tell.
 const LOAD_DEADLINE: Duration = Duration::from_secs(30);
 
+/// An identity with the time and the random numbers of this moment.
+pub(crate) fn as_of_now(identity: &Identity) -> Result<agent::Identity, getrandom::Error> {
+    let mut entropy = vec![0; ENTROPY_BYTES];
+    getrandom::fill(&mut entropy)?;
+    Ok(agent::Identity {
+        realtime: SystemTime::now(),
+        entropy,
+        hostname: identity.hostname.clone(),
+        machine_id: identity.machine_id.clone(),
+        network: identity.network.clone(),
+    })
+}
+
 impl Launched {
     /// Loads a template's device state and lets the guest run.
     pub(crate) async fn restore(&self, device_state: &Path) -> Result<(), BootError> {
@@ -60,15 +73,7 @@ impl Launched {
 
     /// Gives the guest its clock, its random numbers, its names and its addresses.
     pub(crate) async fn identify(&self, agent: &AgentClient, identity: &Identity) -> Result<(), BootError> {
-        let mut entropy = vec![0; ENTROPY_BYTES];
-        getrandom::fill(&mut entropy).map_err(BootError::Entropy)?;
-        let identity = agent::Identity {
-            realtime: SystemTime::now(),
-            entropy,
-            hostname: identity.hostname.clone(),
-            machine_id: identity.machine_id.clone(),
-            network: identity.network.clone(),
-        };
+        let identity = as_of_now(identity).map_err(BootError::Entropy)?;
         self.unless_dead(agent.identify(identity)).await?;
         Ok(())
     }

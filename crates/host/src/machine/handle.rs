@@ -17,7 +17,7 @@ use super::logs;
 use crate::agent::{AgentClient, AgentError};
 use crate::files;
 use crate::process::{MachineRecord, Process};
-use crate::qmp::{Event, QmpClient, ShutdownCause};
+use crate::qmp::{Event, QmpClient, QmpError, ShutdownCause};
 
 /// QEMU closes its control socket as it exits; what it announced has then been read.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -63,13 +63,16 @@ struct Inner {
     qmp: QmpClient,
     agent: AgentLink,
     exit: watch::Receiver<Option<ExitReason>>,
+    stalled: watch::Receiver<Option<String>>,
     _watcher: AbortOnDropHandle<()>,
 }
 
 impl Machine {
     pub(crate) fn new(parts: Parts) -> Self {
         let (sender, exit) = watch::channel(None);
+        let (stall, stalled) = watch::channel(None);
         let watcher = Watcher {
+            stall,
             process: parts.process.clone(),
             qmp: parts.qmp.clone(),
             events: parts.events,
@@ -90,6 +93,7 @@ impl Machine {
                 qmp: parts.qmp,
                 agent: AgentLink::new(parts.agent_socket, parts.agent),
                 exit,
+                stalled,
                 _watcher: AbortOnDropHandle::new(watching),
             }),
         }
@@ -125,6 +129,26 @@ impl Machine {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Resolves when the guest stands still because what it writes finds no room, with the reason. It loses nothing
+    /// and goes on after [`Machine::resume`]; if there is still no room, it stops again.
+    pub async fn stalled(&self) -> String {
+        let mut stalled = self.inner.stalled.clone();
+        loop {
+            if let Some(reason) = stalled.borrow_and_update().clone() {
+                return reason;
+            }
+            if stalled.changed().await.is_err() {
+                // Ended, which others are told of.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Lets a guest that stands still go on.
+    pub async fn resume(&self) -> Result<(), QmpError> {
+        self.inner.qmp.resume().await
     }
 
     /// The reason, if the machine has ended already.
@@ -197,6 +221,8 @@ fn parse_pss(rollup: &str) -> Option<u64> {
 
 /// The task that notices the end, and keeps the logs in bounds until then.
 struct Watcher {
+    /// Why the guest stands still, if it does.
+    stall: watch::Sender<Option<String>>,
     process: Process,
     qmp: QmpClient,
     events: broadcast::Receiver<Event>,
@@ -216,7 +242,12 @@ impl Watcher {
                 biased;
                 exit = self.process.wait() => break exit,
                 event = self.events.recv(), if events_open => match event {
-                    Ok(event) => announced = event.shutdown_cause().or(announced),
+                    Ok(event) => {
+                        announced = event.shutdown_cause().or(announced);
+                        if let Some(stall) = event.stall() {
+                            self.stall.send_replace(stall);
+                        }
+                    }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => events_open = false,
                 },

@@ -171,17 +171,22 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     );
 }
 
+/// A qcow2 file as a node of QEMU's block layer.
+pub(crate) fn qcow2_node(name: &str, file: &Path) -> Value {
+    json!({
+        "driver": "qcow2", "node-name": name,
+        // What the guest deletes, or overwrites with zeroes, is given back to the host.
+        "discard": "unmap", "detect-zeroes": "unmap",
+        // The host's page cache is used, and a flush of the guest reaches the disk.
+        "cache": {"direct": false, "no-flush": false},
+        "file": {"driver": "file", "filename": text(file), "discard": "unmap",
+                 "cache": {"direct": false, "no-flush": false}},
+    })
+}
+
 fn disk(file: Option<&Path>) -> Value {
     match file {
-        Some(file) => json!({
-            "driver": "qcow2", "node-name": "disk",
-            // What the guest deletes, or overwrites with zeroes, is given back to the host.
-            "discard": "unmap", "detect-zeroes": "unmap",
-            // The host's page cache is used, and a flush of the guest reaches the disk.
-            "cache": {"direct": false, "no-flush": false},
-            "file": {"driver": "file", "filename": text(file), "discard": "unmap",
-                     "cache": {"direct": false, "no-flush": false}},
-        }),
+        Some(file) => qcow2_node("disk", file),
         None => json!({"driver": "null-co", "node-name": "disk", "size": 64 << 20, "read-zeroes": true}),
     }
 }

@@ -43,6 +43,10 @@ pub enum QmpError {
     NoAnswer { command: String },
     #[error("QEMU refused {command}: {refusal}")]
     Refused { command: String, refusal: Refusal },
+    #[error("QEMU's answer to {command} is not what it should be")]
+    Unexpected { command: String },
+    #[error("a layer of the disk was not merged: {reason}")]
+    Merge { reason: String },
     #[error("the migration ended as {status}: {reason}")]
     Migration { status: String, reason: String },
     #[error("the migration did not end within {seconds} s")]

@@ -1,4 +1,4 @@
-//! Saving a machine's device state to a file, and loading it: QEMU's migration, with RAM left where it is.
+//! Saving a machine to a file, and loading it: QEMU's migration, with RAM in the stream or left where it is.
 //!
 //! The end of a migration is an event. The state is asked for once after subscribing, and whenever events were
 //! missed, so that an event that came too early is not waited for.
@@ -11,13 +11,31 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
 
-/// Device state has some 100 KB. The default limit would stretch even that over several rounds.
+/// The default limit would stretch even device state, some 100 KB, over several rounds.
 const UNLIMITED_BANDWIDTH: u64 = 1 << 40;
+
+/// How long a running machine may be stopped for the last pages, in milliseconds, and for how long that is tried.
+/// A guest that writes faster than we copy is stopped for longer in the end rather than copied for ever.
+const PAUSES: [(u64, Duration); 4] = [
+    (20, Duration::from_secs(4)),
+    (60, Duration::from_secs(4)),
+    (300, Duration::from_secs(6)),
+    (20_000, Duration::from_secs(30)),
+];
+
+/// Where a machine's RAM is while its state is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ram {
+    /// In the template's own file, which both sides map.
+    Beside,
+    /// In the stream with everything else.
+    Inside,
+}
 
 impl QmpClient {
     /// Writes the device state of a stopped machine whose RAM is a shared file.
     pub async fn save_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
-        self.prepare_migration().await?;
+        self.prepare_migration(Ram::Beside).await?;
         let parameters = json!({"max-bandwidth": UNLIMITED_BANDWIDTH});
         self.execute("migrate-set-parameters", Some(parameters)).await?;
         self.migrate("migrate", file, deadline).await
@@ -25,18 +43,108 @@ impl QmpClient {
 
     /// Loads device state into a QEMU that was started with `-incoming defer`. The machine stays paused.
     pub async fn load_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
-        self.prepare_migration().await?;
+        self.load(file, Ram::Beside, deadline).await
+    }
+
+    /// Loads a whole machine into a QEMU that was started with `-incoming defer`. The machine stays paused.
+    pub async fn load_machine(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
+        self.load(file, Ram::Inside, deadline).await
+    }
+
+    async fn load(&self, file: &Path, ram: Ram, deadline: Duration) -> Result<(), QmpError> {
+        self.prepare_migration(ram).await?;
         // QEMU would tell the network that the machine moved here, under the address of the one it was saved from.
         let parameters = json!({"announce-rounds": 0});
         self.execute("migrate-set-parameters", Some(parameters)).await?;
         self.migrate("migrate-incoming", file, deadline).await
     }
 
-    async fn prepare_migration(&self) -> Result<(), QmpError> {
-        let on = |name: &str| json!({"capability": name, "state": true});
-        // `x-ignore-shared`: RAM is in the template's file already. `events`: the end is told, not polled for.
-        let capabilities = json!({"capabilities": [on("x-ignore-shared"), on("events")]});
-        self.execute("migrate-set-capabilities", Some(capabilities)).await?;
+    /// Writes a whole machine while it runs; it is stopped for the last pages only and stands still when this
+    /// returns. On an error it runs on.
+    pub async fn save_running(&self, file: &Path) -> Result<(), QmpError> {
+        self.prepare_migration(Ram::Inside).await?;
+        self.allow_pause(PAUSES[0].0).await?;
+        let longest = PAUSES.iter().map(|(_, tried)| *tried).sum();
+        let saving = self.migrate("migrate", file, longest);
+        let insisting = async {
+            for pair in PAUSES.windows(2) {
+                tokio::time::sleep(pair[0].1).await;
+                // One that has just ended refuses, which is as well.
+                if self.allow_pause(pair[1].0).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await
+        };
+        let saved = tokio::select! {
+            biased;
+            saved = saving => saved,
+            () = insisting => return Err(QmpError::Closed),
+        };
+        if let Err(error) = saved {
+            self.give_up_saving().await;
+            return Err(error);
+        }
+        self.settled().await
+    }
+
+    async fn allow_pause(&self, milliseconds: u64) -> Result<(), QmpError> {
+        let parameters = json!({"max-bandwidth": UNLIMITED_BANDWIDTH, "downtime-limit": milliseconds});
+        self.execute("migrate-set-parameters", Some(parameters)).await.map(drop)
+    }
+
+    /// Makes sure that a machine whose copy failed goes on.
+    async fn give_up_saving(&self) {
+        let cancelled = self.execute("migrate_cancel", None).await;
+        let resumed = match self.settled().await {
+            Ok(()) => self.resume().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = cancelled.map(drop).and(resumed) {
+            tracing::warn!(%error, "a machine whose copy was given up may stand still");
+        }
+    }
+
+    /// Lets a machine go on that stands still because whoever copied it, or paused it, is gone. One that runs is left
+    /// alone.
+    pub async fn wake(&self) -> Result<(), QmpError> {
+        let migration = self.migration_state().await?.0;
+        if matches!(migration.as_deref(), Some("setup" | "active" | "device" | "pre-switchover")) {
+            self.execute("migrate_cancel", None).await?;
+        }
+        self.settled().await?;
+        let status = self.execute("query-status", None).await?;
+        match status.get("running").and_then(Value::as_bool) {
+            Some(true) => Ok(()),
+            Some(false) | None => self.resume().await,
+        }
+    }
+
+    /// Lets a stopped machine run. One that runs is left alone.
+    pub async fn resume(&self) -> Result<(), QmpError> {
+        self.execute("cont", None).await.map(drop)
+    }
+
+    /// Waits until a migration that was announced as finished really is.
+    async fn settled(&self) -> Result<(), QmpError> {
+        /// QEMU has a few lines of its own left to run, and no event for their end.
+        const SOON: Duration = Duration::from_millis(1);
+        const ATTEMPTS: u32 = 5000;
+        for _ in 0..ATTEMPTS {
+            let status = self.execute("query-status", None).await?;
+            if status.get("status").and_then(Value::as_str) != Some("finish-migrate") {
+                return Ok(());
+            }
+            tokio::time::sleep(SOON).await;
+        }
+        Err(QmpError::MigrationDeadline { seconds: (SOON * ATTEMPTS).as_secs() })
+    }
+
+    async fn prepare_migration(&self, ram: Ram) -> Result<(), QmpError> {
+        let set = |name: &str, state: bool| json!({"capability": name, "state": state});
+        // `events`: the end is told, not polled for.
+        let capabilities = [set("x-ignore-shared", ram == Ram::Beside), set("events", true)];
+        self.execute("migrate-set-capabilities", Some(json!({"capabilities": capabilities}))).await?;
         Ok(())
     }
 

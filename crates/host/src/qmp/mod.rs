@@ -1,11 +1,13 @@
 //! QEMU's control protocol: JSON lines over a unix socket.
 //!
-//! [`wire`] reads and writes lines without I/O, [`client`] runs the conversation, [`migration`] holds the two
-//! sequences that save and load a machine's device state.
+//! [`wire`] reads and writes lines without I/O, [`client`] runs the conversation, [`migration`] holds the sequences
+//! that save and load a machine, [`block`] those that change what its disk is made of while it runs.
 
+mod block;
 mod client;
 mod migration;
 mod wire;
 
+pub use block::DiskNode;
 pub use client::{QmpClient, QmpError};
 pub use wire::{Event, ShutdownCause};

@@ -1,6 +1,8 @@
 //! The lines of QMP, parsed and written. QEMU is trusted less than our own code: a line that makes no sense is
 //! an error, one that is merely unknown is passed over.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -10,6 +12,8 @@ use thiserror::Error;
 pub struct Event {
     pub name: String,
     pub data: Value,
+    /// When QEMU noted it, by its own clock.
+    pub at: Option<Duration>,
 }
 
 /// Why QEMU is shutting down, as its SHUTDOWN event says.
@@ -42,6 +46,22 @@ impl Event {
             "host-signal" => ShutdownCause::HostSignal,
             other => ShutdownCause::Unnamed(other.to_owned()),
         })
+    }
+
+    /// Whether the guest was stopped because a write failed, with the reason, or goes on: `None` if this event says
+    /// neither.
+    pub fn stall(&self) -> Option<Option<String>> {
+        match self.name.as_str() {
+            "RESUME" => Some(None),
+            "BLOCK_IO_ERROR" if self.data["action"] == "stop" => {
+                let reason = match self.data["nospace"] == true {
+                    true => "the host's disk is full",
+                    false => self.data["reason"].as_str().unwrap_or("its disk could not be written"),
+                };
+                Some(Some(reason.to_owned()))
+            }
+            _ => None,
+        }
     }
 
     /// The status, if this is a MIGRATION event.
@@ -88,7 +108,8 @@ pub(super) fn parse(line: &[u8]) -> Result<Incoming, LineError> {
     }
     if let Some(Value::String(name)) = object.get("event") {
         let name = name.clone();
-        return Ok(Incoming::Event(Event { name, data: object.remove("data").unwrap_or(Value::Null) }));
+        let at = object.get("timestamp").and_then(timestamp);
+        return Ok(Incoming::Event(Event { name, data: object.remove("data").unwrap_or(Value::Null), at }));
     }
     let Some(id) = object.get("id").and_then(Value::as_u64) else { return Ok(Incoming::Ignored) };
     if let Some(value) = object.remove("return") {
@@ -102,6 +123,11 @@ pub(super) fn parse(line: &[u8]) -> Result<Incoming, LineError> {
         return Ok(Incoming::Answer { id, answer: Err(refusal) });
     }
     Ok(Incoming::Ignored)
+}
+
+fn timestamp(value: &Value) -> Option<Duration> {
+    let part = |name: &str| value.get(name).and_then(Value::as_u64);
+    Some(Duration::from_secs(part("seconds")?) + Duration::from_micros(part("microseconds")?))
 }
 
 /// One command as a line, newline included.
@@ -146,18 +172,38 @@ mod tests {
     #[test]
     fn unknown_events_and_answers_to_nobody_are_harmless() {
         let event = parse(br#"{"event":"FROM_THE_FUTURE","timestamp":{"seconds":1}}"#).unwrap();
-        assert_eq!(event, Incoming::Event(Event { name: "FROM_THE_FUTURE".to_owned(), data: Value::Null }));
+        let expected = Event { name: "FROM_THE_FUTURE".to_owned(), data: Value::Null, at: None };
+        assert_eq!(event, Incoming::Event(expected));
         assert_eq!(parse(br#"{"return":{}}"#).unwrap(), Incoming::Ignored);
         assert_eq!(parse(br#"{"news":1,"id":2}"#).unwrap(), Incoming::Ignored);
         assert!(parse(b"[1]").is_err());
     }
 
     #[test]
+    fn a_write_that_finds_no_room_stalls_the_guest_until_it_goes_on() {
+        let event = |name: &str, data: Value| Event { name: name.to_owned(), data, at: None };
+        let full = event("BLOCK_IO_ERROR", json!({"action": "stop", "nospace": true, "reason": "No space"}));
+        assert_eq!(full.stall(), Some(Some("the host's disk is full".to_owned())));
+        let told = event("BLOCK_IO_ERROR", json!({"action": "report", "nospace": false, "reason": "I/O"}));
+        assert_eq!(told.stall(), None, "the guest was told and runs on");
+        assert_eq!(event("RESUME", Value::Null).stall(), Some(None));
+        assert_eq!(event("STOP", Value::Null).stall(), None);
+    }
+
+    #[test]
+    fn an_event_carries_the_time_of_qemus_clock() {
+        let line = br#"{"event":"STOP","timestamp":{"seconds":2,"microseconds":500}}"#;
+        let Incoming::Event(event) = parse(line).unwrap() else { panic!("an event") };
+        assert_eq!(event.at, Some(Duration::from_micros(2_000_500)));
+    }
+
+    #[test]
     fn a_shutdown_event_names_its_cause() {
-        let event = |reason: &str| Event { name: "SHUTDOWN".to_owned(), data: json!({"reason": reason}) };
+        let event =
+            |reason: &str| Event { name: "SHUTDOWN".to_owned(), data: json!({"reason": reason}), at: None };
         assert_eq!(event("guest-reset").shutdown_cause(), Some(ShutdownCause::GuestReset));
         assert_eq!(event("odd").shutdown_cause(), Some(ShutdownCause::Unnamed("odd".to_owned())));
-        assert_eq!(Event { name: "STOP".to_owned(), data: Value::Null }.shutdown_cause(), None);
+        assert_eq!(Event { name: "STOP".to_owned(), data: Value::Null, at: None }.shutdown_cause(), None);
     }
 
     proptest! {

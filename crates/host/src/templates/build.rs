@@ -1,8 +1,6 @@
 //! Making a template: bring a machine up to the point that should be remembered, stop it, save it.
 
-use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,12 +11,12 @@ use tokio::time::Instant;
 
 use super::copy::copy_sparse;
 use super::key::Inputs;
-use super::manifest::{self, Manifest};
+use super::manifest;
 use super::store::{Building, Store, Template};
 use crate::agent::{AgentClient, ExecSpec, NetworkIdentity, Stage};
 use crate::boot::BootError;
 use crate::boot::launch::{Host, Launched, Start};
-use crate::disk::{Backing, DISK_FILE, DiskError, Qcow2Storage, Storage};
+use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::files::FileError;
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
@@ -33,8 +31,6 @@ const QUIT_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The command that warms a guest up is the smallest there is.
 const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
-
-const FROZEN: u32 = 0o444;
 
 #[derive(Debug, Error)]
 pub enum TemplateError {
@@ -185,32 +181,9 @@ fn publish(
     inputs: Inputs,
     began: Instant,
 ) -> Result<Template, TemplateError> {
-    let dir = building.dir();
-    for log in ["console.log", "stderr.log"] {
-        crate::files::remove_file(&dir.join(log))?;
-    }
-    let ram = dir.join(manifest::RAM);
-    let ram_bytes = ram.metadata().map_err(FileError::at("read", &ram))?.len();
-    let (device_state_bytes, device_state_sha256) =
-        manifest::device_state_digest(dir).ok_or(TemplateError::DeviceState)?;
-    for name in [manifest::RAM, manifest::DEVICE_STATE, DISK_FILE] {
-        let path = dir.join(name);
-        if path.exists() {
-            let mode = fs::Permissions::from_mode(FROZEN);
-            fs::set_permissions(&path, mode).map_err(FileError::at("freeze", &path))?;
-        }
-    }
-    let manifest = Manifest {
-        schema: manifest::SCHEMA,
-        agentiso_version: env!("CARGO_PKG_VERSION").to_owned(),
-        created_at: jiff::Timestamp::now(),
-        build_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        inputs,
-        ram_bytes,
-        device_state_bytes,
-        device_state_sha256,
-    };
-    Ok(store.publish(building, &manifest)?)
+    let sealed = manifest::seal(building.dir(), inputs, began.elapsed())?;
+    let manifest = sealed.ok_or(TemplateError::DeviceState)?;
+    Ok(store.publish(building, &manifest.inputs.key())?)
 }
 
 /// Whether the agent found in a template is where that kind of template should have it.

@@ -68,6 +68,8 @@ pub enum TemplateKind {
     Bare,
     /// Taken with this image mounted on a disk of this size.
     Image { image_id: String, image_name: String, disk_gb: u32, init_mode: String },
+    /// A machine's own memory, taken with a snapshot of its disk.
+    Snapshot,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

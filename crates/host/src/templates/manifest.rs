@@ -1,18 +1,25 @@
 //! The file that makes a directory a template. It is written last, so a directory without one is half-made.
 
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::key::Inputs;
+use crate::disk::DISK_FILE;
+use crate::files::{self, FileError};
 use crate::hex;
 
-pub(super) const SCHEMA: u32 = 1;
-pub(super) const FILE: &str = "manifest.json";
-pub(super) const RAM: &str = "ram";
-pub(super) const DEVICE_STATE: &str = "device-state";
+pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const FILE: &str = "manifest.json";
+pub(crate) const RAM: &str = "ram";
+pub(crate) const DEVICE_STATE: &str = "device-state";
+
+const FROZEN: u32 = 0o444;
 
 /// Device state has some 100 KB; a larger file is not one.
 const MAX_DEVICE_STATE: u64 = 64 << 20;
@@ -32,7 +39,7 @@ pub struct Manifest {
 
 /// Why a directory is not a usable template.
 #[derive(Debug, Error)]
-pub(super) enum Unusable {
+pub(crate) enum Unusable {
     #[error("its manifest cannot be read: {0}")]
     Manifest(String),
     #[error("it has schema {0}")]
@@ -45,8 +52,8 @@ pub(super) enum Unusable {
 
 impl Manifest {
     /// Reads and checks what is in a directory: the RAM's size, the device state's content.
-    pub(super) fn verify(dir: &Path, inputs: Option<&Inputs>) -> Result<Self, Unusable> {
-        let text = std::fs::read(dir.join(FILE)).map_err(|error| Unusable::Manifest(error.to_string()))?;
+    pub(crate) fn verify(dir: &Path, inputs: Option<&Inputs>) -> Result<Self, Unusable> {
+        let text = fs::read(dir.join(FILE)).map_err(|error| Unusable::Manifest(error.to_string()))?;
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|error| Unusable::Manifest(error.to_string()))?;
         if manifest.schema != SCHEMA {
@@ -70,11 +77,43 @@ impl Manifest {
     }
 }
 
-pub(super) fn device_state_digest(dir: &Path) -> Option<(u64, String)> {
+/// Freezes the files of a finished template, makes them durable and writes the manifest. `None`: the device state
+/// that was just saved cannot be read back.
+pub(crate) fn seal(dir: &Path, inputs: Inputs, took: Duration) -> Result<Option<Manifest>, FileError> {
+    for log in ["console.log", "stderr.log"] {
+        files::remove_file(&dir.join(log))?;
+    }
+    let Some((device_state_bytes, device_state_sha256)) = device_state_digest(dir) else { return Ok(None) };
+    let ram = dir.join(RAM);
+    let ram_bytes = ram.metadata().map_err(FileError::at("read", &ram))?.len();
+    for entry in fs::read_dir(dir).map_err(FileError::at("read", dir))? {
+        let path = entry.map_err(FileError::at("read", dir))?.path();
+        if path.file_name().is_some_and(|name| name == RAM || name == DEVICE_STATE || name == DISK_FILE) {
+            let mode = fs::Permissions::from_mode(FROZEN);
+            fs::set_permissions(&path, mode).map_err(FileError::at("freeze", &path))?;
+        }
+        File::open(&path).and_then(|file| file.sync_all()).map_err(FileError::at("sync", &path))?;
+    }
+    let manifest = Manifest {
+        schema: SCHEMA,
+        agentiso_version: env!("CARGO_PKG_VERSION").to_owned(),
+        created_at: jiff::Timestamp::now(),
+        build_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        inputs,
+        ram_bytes,
+        device_state_bytes,
+        device_state_sha256,
+    };
+    let text = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
+    files::write_durably(&dir.join(FILE), &text)?;
+    Ok(Some(manifest))
+}
+
+fn device_state_digest(dir: &Path) -> Option<(u64, String)> {
     let path = dir.join(DEVICE_STATE);
     if path.metadata().ok()?.len() > MAX_DEVICE_STATE {
         return None;
     }
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = fs::read(path).ok()?;
     Some((bytes.len() as u64, hex(&Sha256::digest(&bytes))))
 }

@@ -18,7 +18,7 @@ mod copy;
 pub(crate) mod keeper;
 pub mod key;
 mod lock;
-mod manifest;
+pub(crate) mod manifest;
 pub(crate) mod store;
 
 pub use build::TemplateError;

@@ -102,23 +102,16 @@ impl Store {
         Ok(Building { dir })
     }
 
-    /// Makes a finished build visible, all of it or nothing.
-    pub(crate) fn publish(&self, building: Building, manifest: &Manifest) -> Result<Template, FileError> {
-        let key = manifest.inputs.key();
-        for entry in fs::read_dir(&building.dir).map_err(FileError::at("read", &building.dir))? {
-            let path = entry.map_err(FileError::at("read", &building.dir))?.path();
-            fs::File::open(&path).and_then(|file| file.sync_all()).map_err(FileError::at("sync", &path))?;
-        }
-        let text = serde_json::to_vec_pretty(manifest).unwrap_or_default();
-        files::write_durably(&building.dir.join(manifest::FILE), &text)?;
+    /// Makes a sealed build visible, all of it or nothing.
+    pub(crate) fn publish(&self, building: Building, key: &TemplateKey) -> Result<Template, FileError> {
         let dir = self.dir.join(key.as_str());
         if dir.exists() {
-            self.condemn(&key);
+            self.condemn(key);
         }
         fs::rename(&building.dir, &dir).map_err(FileError::at("publish", &dir))?;
         building.published();
         files::sync_dir(&self.dir)?;
-        Ok(Template { key, dir })
+        Ok(Template { key: key.clone(), dir })
     }
 
     /// Takes a template out of use. Machines that run from it keep its files open.
@@ -195,7 +188,7 @@ fn stale(
         let unused_for = now.duration_since(info.last_used).unwrap_or_default();
         let foreign = info.manifest.inputs.host != *host;
         let image_gone = match &info.manifest.inputs.kind {
-            TemplateKind::Bare => false,
+            TemplateKind::Bare | TemplateKind::Snapshot => false,
             TemplateKind::Image { image_id, .. } => !images.contains(image_id),
         };
         let unwanted = (foreign || image_gone) && unused_for > FOREIGN_KEPT_FOR;

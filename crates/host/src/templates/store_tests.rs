@@ -21,18 +21,8 @@ fn publish(store: &Store, inputs: &Inputs) -> Template {
     let building = store.begin(&inputs.key()).unwrap();
     fs::write(building.dir().join(manifest::RAM), "ram").unwrap();
     fs::write(building.dir().join(manifest::DEVICE_STATE), "state").unwrap();
-    let (device_state_bytes, device_state_sha256) = manifest::device_state_digest(building.dir()).unwrap();
-    let manifest = Manifest {
-        schema: manifest::SCHEMA,
-        agentiso_version: "0".to_owned(),
-        created_at: jiff::Timestamp::UNIX_EPOCH,
-        build_ms: 1,
-        inputs: inputs.clone(),
-        ram_bytes: 3,
-        device_state_bytes,
-        device_state_sha256,
-    };
-    store.publish(building, &manifest).unwrap()
+    manifest::seal(building.dir(), inputs.clone(), Duration::from_millis(1)).unwrap().unwrap();
+    store.publish(building, &inputs.key()).unwrap()
 }
 
 fn store() -> (tempfile::TempDir, Store) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use agentiso_core::address::mac_for;
 use agentiso_core::config::{Accelerator, InitMode};
-use agentiso_core::ids::WorkspaceId;
+use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_host::agent::{ExecSpec, NetworkIdentity};
@@ -181,6 +181,28 @@ impl TestHost {
         let booted = self.hypervisor.create(spec, &Progress::silent()).await.unwrap();
         self.made.lock().unwrap().push(booted.machine.record().clone());
         booted
+    }
+
+    /// Keeps an eye on a machine that was not made by [`TestHost::create`].
+    pub(crate) fn watch(&self, booted: Booted) -> Booted {
+        self.made.lock().unwrap().push(booted.machine.record().clone());
+        booted
+    }
+
+    /// A fork of a snapshot, up and running.
+    pub(crate) async fn fork(&self, source: &MachineSpec, snapshot: SnapshotId) -> (MachineSpec, Booted) {
+        let fork = self.spec(source.resources);
+        self.hypervisor.branch(source, snapshot, &fork).await.unwrap();
+        let booted = self.hypervisor.create_branch(&fork, &Progress::silent()).await.unwrap();
+        (fork, self.watch(booted))
+    }
+
+    /// Takes a snapshot and returns its id.
+    pub(crate) async fn snapshot(&self, spec: &MachineSpec, machine: &Machine, memory: bool) -> SnapshotId {
+        let id = SnapshotId::random();
+        let taken = self.hypervisor.snapshot(spec, machine, id, memory, &Progress::silent()).await;
+        taken.unwrap();
+        id
     }
 
     /// Everything the host has in its run directory.

@@ -1,0 +1,45 @@
+//! Why a snapshot could not be taken, used or removed.
+
+use agentiso_core::ids::SnapshotId;
+use thiserror::Error;
+
+use crate::agent::AgentError;
+use crate::boot::BootError;
+use crate::disk::DiskError;
+use crate::files::FileError;
+use crate::qmp::QmpError;
+
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{0}")]
+    Qmp(#[from] QmpError),
+    #[error("the guest did not write its data back: {0}")]
+    Sync(#[from] AgentError),
+    #[error("the machine's memory could not be prepared: {0}")]
+    Convert(#[source] Box<BootError>),
+    #[error("QEMU did not exit after the memory was prepared")]
+    Quit,
+    #[error("the memory that was saved cannot be read back")]
+    Unreadable,
+    #[error("the disks of snapshot {snapshot} cannot be compared: {reason}")]
+    Compare { snapshot: SnapshotId, reason: String },
+}
+
+impl SnapshotError {
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::File(error) | Self::Disk(DiskError::File(error)) => error.is_out_of_space(),
+            Self::Convert(error) => error.is_out_of_space(),
+            Self::Disk(_)
+            | Self::Qmp(_)
+            | Self::Sync(_)
+            | Self::Quit
+            | Self::Unreadable
+            | Self::Compare { .. } => false,
+        }
+    }
+}

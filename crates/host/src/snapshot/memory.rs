@@ -1,0 +1,164 @@
+//! A machine's memory in template form: a RAM file that any number of machines map copy-on-write, and the device
+//! state that goes with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_core::ids::{SnapshotId, WorkspaceId};
+
+use super::error::SnapshotError;
+use crate::boot::BootError;
+use crate::boot::launch::{Host, Start};
+use crate::files::{self, FileError};
+use crate::qemu::argv::{Begin, Memory, Shape};
+use crate::templates::key::{HostInputs, Inputs, TemplateKind};
+use crate::templates::manifest::{self, Manifest};
+use crate::templates::store::Template;
+
+/// Reading some hundred MB from memory, on a busy host.
+const LOAD_DEADLINE: Duration = Duration::from_secs(120);
+
+const SAVE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// QEMU unmaps the memory, whose dirty pages may have to be written first.
+const QUIT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The directory of a snapshot's memory, beside the disk it belongs to.
+const PREFIX: &str = "memory-";
+
+/// One that is still being made.
+const UNFINISHED: &str = ".memory-";
+
+/// The memory a fork comes up with; it is not a snapshot of the fork's and goes once the fork is up.
+const OF_FORK: &str = "memory-of-fork";
+
+fn dir_of(data_dir: &Path, snapshot: SnapshotId) -> PathBuf {
+    data_dir.join(format!("{PREFIX}{snapshot}"))
+}
+
+/// What must match for memory to be usable on a host.
+pub(crate) fn inputs(host: &HostInputs, shape: Shape) -> Inputs {
+    Inputs::new(host, shape, TemplateKind::Snapshot)
+}
+
+/// The memory of a snapshot: none, one that can be used, or the reason why it cannot.
+pub(crate) fn of_snapshot(
+    data_dir: &Path,
+    snapshot: SnapshotId,
+    wanted: &Inputs,
+) -> Result<Option<Template>, String> {
+    find(dir_of(data_dir, snapshot), wanted)
+}
+
+/// The same for what [`link`] put into a fork's directory.
+pub(crate) fn of_fork(data_dir: &Path, wanted: &Inputs) -> Result<Option<Template>, String> {
+    find(data_dir.join(OF_FORK), wanted)
+}
+
+fn find(dir: PathBuf, wanted: &Inputs) -> Result<Option<Template>, String> {
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    match Manifest::verify(&dir, Some(wanted)) {
+        Ok(manifest) => Ok(Some(Template { key: manifest.inputs.key(), dir })),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Gives a fork the memory of the snapshot it is made from, if there is any.
+pub(crate) fn link(source: &Path, snapshot: SnapshotId, fork: &Path) -> Result<(), FileError> {
+    let from = dir_of(source, snapshot);
+    if !from.is_dir() {
+        return Ok(());
+    }
+    let to = fork.join(OF_FORK);
+    files::make_private_dir(&to)?;
+    for name in [manifest::RAM, manifest::DEVICE_STATE, manifest::FILE] {
+        files::link_or_point(&from.join(name), &to.join(name))?;
+    }
+    Ok(())
+}
+
+/// A fork that is up has its memory open; the name is not needed any more.
+pub(crate) fn unlink(fork: &Path) -> Result<(), FileError> {
+    files::remove_dir(&fork.join(OF_FORK))
+}
+
+pub(crate) fn remove(data_dir: &Path, snapshot: SnapshotId) -> Result<(), FileError> {
+    files::remove_dir(&dir_of(data_dir, snapshot))
+}
+
+/// Removes memory that was half made, or whose snapshot is not among the known ones.
+pub(crate) fn settle(data_dir: &Path, known: &[SnapshotId]) -> Result<(), FileError> {
+    for entry in fs::read_dir(data_dir).map_err(FileError::at("read", data_dir))?.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let unknown = name
+            .strip_prefix(PREFIX)
+            .is_some_and(|id| id.parse::<SnapshotId>().is_ok_and(|id| !known.contains(&id)));
+        if unknown || name.starts_with(UNFINISHED) {
+            files::remove_dir(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Loads a copied machine into a RAM file, in a QEMU that never runs it, and saves what is left: the device state.
+pub(super) struct Conversion<'a> {
+    pub(super) host: &'a Host,
+    pub(super) inputs: Inputs,
+    pub(super) run_root: &'a Path,
+    pub(super) data_dir: &'a Path,
+    pub(super) snapshot: SnapshotId,
+}
+
+impl Conversion<'_> {
+    /// Returns once the memory is on disk for good, under its name.
+    pub(super) async fn run(self, stream: &Path) -> Result<(), SnapshotError> {
+        let began = tokio::time::Instant::now();
+        let building = Building(self.data_dir.join(format!("{UNFINISHED}{}", self.snapshot)));
+        files::make_private_dir(&building.0)?;
+        let id = WorkspaceId::random();
+        let start = Start {
+            id,
+            shape: Shape { vcpus: self.inputs.vcpus, memory_mb: self.inputs.memory_mb },
+            memory: Memory::Recorded(building.0.join(manifest::RAM)),
+            begin: Begin::Restore,
+            disk: None,
+            run_dir: self.run_root.join(format!("t-{}", id.short())),
+            console_log: building.0.join("console.log"),
+            stderr_log: building.0.join("stderr.log"),
+        };
+        let convert = |error: BootError| SnapshotError::Convert(Box::new(error));
+        let launched = self.host.spawn(&start).map_err(convert)?.answering().await.map_err(convert)?;
+        if let Err(error) = launched.qmp().load_machine(stream, LOAD_DEADLINE).await {
+            return Err(convert(launched.explain(error).await));
+        }
+        launched.qmp().save_devices(&building.0.join(manifest::DEVICE_STATE), SAVE_DEADLINE).await?;
+        launched.qmp().execute("quit", None).await?;
+        let gone = tokio::time::timeout(QUIT_DEADLINE, launched.process().wait()).await;
+        gone.map_err(|_elapsed| SnapshotError::Quit)?;
+        drop(launched);
+        let (inputs, target) = (self.inputs, dir_of(self.data_dir, self.snapshot));
+        let finish = tokio::task::spawn_blocking(move || {
+            let sealed = manifest::seal(&building.0, inputs, began.elapsed())?;
+            sealed.ok_or(SnapshotError::Unreadable)?;
+            fs::rename(&building.0, &target).map_err(FileError::at("publish", &target))?;
+            files::sync_dir(target.parent().unwrap_or(Path::new("/")))?;
+            Ok(())
+        });
+        finish.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+}
+
+/// A directory that is removed unless it got its final name.
+struct Building(PathBuf);
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        if let Err(error) = files::remove_dir(&self.0) {
+            tracing::warn!(%error, "a half-made copy of a machine's memory was not removed");
+        }
+    }
+}

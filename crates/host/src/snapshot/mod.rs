@@ -1,0 +1,18 @@
+//! Snapshots of machines: taken while they run, gone back to, branched off into other machines.
+//!
+//! ```text
+//! disk only:    sync in the guest ─▶ fresh overlay on top ─▶ done
+//! with memory:  copy RAM while it runs ─▶ stop ─▶ last pages ─▶ fresh overlay on top ─▶ run
+//!               └─ afterwards, without the machine: turn the copy into template form, make it durable
+//! ```
+//!
+//! [`take`] does that, [`memory`] is the template form of a machine's memory, [`compact`] gives back what deleted
+//! snapshots held, [`error`] says what can go wrong.
+
+pub(crate) mod compact;
+mod error;
+pub(crate) mod memory;
+mod stream;
+pub(crate) mod take;
+
+pub use error::SnapshotError;

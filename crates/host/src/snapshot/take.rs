@@ -1,0 +1,165 @@
+//! Taking a snapshot of a running machine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agentiso_core::ids::SnapshotId;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+use super::error::SnapshotError;
+use super::memory::{self, Conversion};
+use super::stream::Stream;
+use crate::boot::launch::Host;
+use crate::disk::{Pivot, Qcow2Storage, Storage};
+use crate::machine::Machine;
+use crate::progress::Progress;
+use crate::qmp::{Event, QmpClient, QmpError};
+use crate::spec::MachineSpec;
+use crate::templates::key::HostInputs;
+
+/// What is needed to take snapshots of one machine.
+pub(crate) struct Taking<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) inputs: &'a HostInputs,
+    pub(crate) run_root: &'a Path,
+    pub(crate) spec: &'a MachineSpec,
+    pub(crate) machine: &'a Machine,
+    pub(crate) progress: &'a Progress,
+}
+
+impl Taking<'_> {
+    /// Returns how long the guest stood still, once the snapshot would survive a crash of the host. On an error the
+    /// machine runs on and there is no snapshot.
+    pub(crate) async fn run(
+        &self,
+        snapshot: SnapshotId,
+        include_memory: bool,
+    ) -> Result<Duration, SnapshotError> {
+        let dir = &self.spec.data_dir;
+        // What the guest was told is written is on its disk from here on, with memory or without.
+        self.machine.agent().await?.sync().await?;
+        let pivot = Qcow2Storage.begin_snapshot(dir, snapshot).await?;
+        let mut moved = false;
+        let taken = match include_memory {
+            false => self.disk(&pivot, &mut moved).await,
+            true => self.disk_and_memory(snapshot, &pivot, &mut moved).await,
+        };
+        let finished = match taken {
+            Ok(pause) => {
+                Qcow2Storage.finish_snapshot(dir, snapshot).await.map(|()| pause).map_err(Into::into)
+            }
+            Err(error) => Err(error),
+        };
+        if finished.is_err() {
+            self.undo(snapshot, moved).await;
+        }
+        finished
+    }
+
+    /// The machine either never moved, or its new head stays and the snapshot below it is forgotten.
+    async fn undo(&self, snapshot: SnapshotId, moved: bool) {
+        let dir = &self.spec.data_dir;
+        let undone = async {
+            memory::remove(dir, snapshot)?;
+            if moved {
+                Qcow2Storage.finish_snapshot(dir, snapshot).await?;
+                Qcow2Storage.forget_snapshot(dir, snapshot).await?;
+            } else {
+                Qcow2Storage.abandon_snapshot(dir, snapshot).await?;
+            }
+            Ok::<_, SnapshotError>(())
+        };
+        if let Err(error) = undone.await {
+            tracing::error!(workspace = %self.spec.id, %error, "a failed snapshot left something behind");
+        }
+    }
+
+    async fn disk(&self, pivot: &Pivot, moved: &mut bool) -> Result<Duration, SnapshotError> {
+        let overlay = Overlay::open(self.machine.qmp(), pivot).await?;
+        let began = Instant::now();
+        overlay.pivot().await?;
+        *moved = true;
+        Ok(began.elapsed())
+    }
+
+    async fn disk_and_memory(
+        &self,
+        snapshot: SnapshotId,
+        pivot: &Pivot,
+        moved: &mut bool,
+    ) -> Result<Duration, SnapshotError> {
+        let qmp = self.machine.qmp();
+        let overlay = Overlay::open(qmp, pivot).await?;
+        let stream = Stream::new(&self.spec.data_dir, u64::from(self.spec.resources.memory_mb) << 20);
+        self.progress.report("copying its memory while it runs", Some(0.2));
+        let events = qmp.events();
+        if let Err(error) = qmp.save_running(stream.path()).await {
+            overlay.close().await;
+            return Err(error.into());
+        }
+        // It stands still, and its memory and its disk are of the same instant.
+        let pivoted = overlay.pivot().await;
+        *moved = pivoted.is_ok();
+        // Whatever became of the snapshot, the machine goes on.
+        qmp.resume().await?;
+        pivoted?;
+        let pause = pause(events);
+        tracing::debug!(workspace = %self.spec.id, ?pause, "its memory was copied");
+        self.progress.report("making its memory ready to be restored", Some(0.6));
+        let conversion = Conversion {
+            host: self.host,
+            inputs: memory::inputs(self.inputs, self.spec.shape()),
+            run_root: self.run_root,
+            data_dir: &self.spec.data_dir,
+            snapshot,
+        };
+        conversion.run(stream.path()).await?;
+        Ok(pause)
+    }
+}
+
+/// An overlay that QEMU has open and does not use yet.
+struct Overlay<'a> {
+    qmp: &'a QmpClient,
+    head: String,
+    node: String,
+}
+
+impl<'a> Overlay<'a> {
+    async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
+        let head = qmp.disk_head().await?.node;
+        let name = pivot.to.file_stem().unwrap_or_default().to_string_lossy();
+        // Node names have at most 31 characters and begin with a letter.
+        let node: String = format!("disk-{name}").chars().take(31).collect();
+        qmp.open_overlay(&node, &pivot.to).await?;
+        Ok(Self { qmp, head, node })
+    }
+
+    async fn pivot(&self) -> Result<(), QmpError> {
+        let pivoted = self.qmp.pivot(&self.head, &self.node).await;
+        if pivoted.is_err() {
+            self.close().await;
+        }
+        pivoted
+    }
+
+    async fn close(&self) {
+        if let Err(error) = self.qmp.close_overlay(&self.node).await {
+            tracing::warn!(node = self.node, %error, "an overlay that is not used stays open");
+        }
+    }
+}
+
+/// The time between QEMU's own notes that the guest stopped and that it went on.
+fn pause(mut events: broadcast::Receiver<Event>) -> Duration {
+    let (mut stopped, mut pause) = (None, Duration::ZERO);
+    while let Ok(event) = events.try_recv() {
+        match (event.name.as_str(), event.at) {
+            ("STOP", at) => stopped = at,
+            ("RESUME", Some(at)) => pause = stopped.take().map_or(pause, |from| at.saturating_sub(from)),
+            _ => {}
+        }
+    }
+    pause
+}

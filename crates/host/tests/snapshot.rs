@@ -1,0 +1,151 @@
+//! Snapshots of real machines: taken while they run, gone back to, branched off.
+#![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
+
+mod common;
+
+use std::time::Duration;
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_host::{Machine, Progress, Rung};
+use common::{SMALL, TestHost, sh};
+use tokio::time::Instant;
+
+/// Starts a process that counts in a file, twenty times a second, and outlives the command that started it.
+async fn start_counter(machine: &Machine) {
+    sh(
+        machine,
+        "setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /root/count; sleep 0.05; done' >/dev/null 2>&1 &",
+    )
+    .await;
+    wait_for_count(machine, 1).await;
+}
+
+/// The counter once it has come to a number.
+async fn wait_for_count(machine: &Machine, at_least: u64) -> u64 {
+    let text = sh(
+        machine,
+        &format!("while [ $(cat /root/count 2>/dev/null || echo 0) -lt {at_least} ] 2>/dev/null; do sleep 0.05; done; cat /root/count"),
+    )
+    .await;
+    text.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_comes_back_as_it_was_and_no_snapshot_is_lost_by_it() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    sh(&machine, "echo one > /root/file").await;
+    let first = host.snapshot(&spec, &machine, false).await;
+    sh(&machine, "echo two > /root/file; touch /root/later").await;
+    let second = host.snapshot(&spec, &machine, false).await;
+    sh(&machine, "echo three > /root/file").await;
+    for (snapshot, content, files) in
+        [(first, "one", "file"), (second, "two", "file\nlater"), (first, "one", "file")]
+    {
+        // What the last round left, or the first machine: both go.
+        for stray in host.hypervisor.find_strays(&Default::default()).unwrap() {
+            agentiso_host::strays::remove_stray(&stray).await.unwrap();
+        }
+        machine.kill().await;
+        let booted = host.hypervisor.restore(&spec, snapshot, &Progress::silent()).await.unwrap();
+        let booted = host.watch(booted);
+        assert_eq!(booted.rung, Rung::BareTemplate);
+        assert_eq!(booted.warning, None);
+        assert_eq!(sh(&booted.machine, "cat /root/file").await, content);
+        assert_eq!(sh(&booted.machine, "ls /root").await, files);
+        booted.machine.kill().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_go_on_after_a_restore_with_memory_and_in_every_fork() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    start_counter(&machine).await;
+    wait_for_count(&machine, 10).await;
+    let id = SnapshotId::random();
+    let began = Instant::now();
+    let pause = host.hypervisor.snapshot(&spec, &machine, id, true, &Progress::silent()).await.unwrap();
+    eprintln!("memory snapshot: {:?}, source stopped for {pause:?}", began.elapsed());
+    assert!(pause > Duration::ZERO && pause < Duration::from_secs(5), "{pause:?}");
+    let at_snapshot = wait_for_count(&machine, 1).await;
+    let later = wait_for_count(&machine, at_snapshot + 20).await;
+
+    let began = Instant::now();
+    let (fork, forked) = host.fork(&spec, id).await;
+    sh(&forked.machine, "true").await;
+    eprintln!("fork with memory to first exec: {:?}", began.elapsed());
+    assert_eq!((forked.rung, &forked.warning), (Rung::Memory, &None));
+    let in_fork = wait_for_count(&forked.machine, 1).await;
+    assert!(in_fork < later, "the fork began where the snapshot was: {in_fork}, the source is at {later}");
+    wait_for_count(&forked.machine, in_fork + 10).await;
+    assert_eq!(sh(&forked.machine, "hostname").await, fork.identity.hostname);
+    assert_eq!(sh(&machine, "hostname").await, spec.identity.hostname);
+    let random = "od -An -N16 -tx1 /dev/urandom; cat /proc/sys/kernel/random/uuid";
+    let (second_fork, second) = host.fork(&spec, id).await;
+    assert_ne!(sh(&forked.machine, random).await, sh(&second.machine, random).await);
+    sh(&forked.machine, "echo mine > /root/mine; sync").await;
+    assert_eq!(sh(&second.machine, "ls /root").await, "count", "their disks are apart");
+
+    // A fork of a fork.
+    let of_fork = host.snapshot(&fork, &forked.machine, true).await;
+    let (_, grandchild) = host.fork(&fork, of_fork).await;
+    assert_eq!(grandchild.rung, Rung::Memory);
+    assert_eq!(sh(&grandchild.machine, "cat /root/mine").await, "mine");
+    let count = wait_for_count(&grandchild.machine, 1).await;
+    wait_for_count(&grandchild.machine, count + 5).await;
+    grandchild.machine.kill().await;
+
+    machine.kill().await;
+    let began = Instant::now();
+    let restored = host.watch(host.hypervisor.restore(&spec, id, &Progress::silent()).await.unwrap());
+    sh(&restored.machine, "true").await;
+    eprintln!("restore with memory to first exec: {:?}", began.elapsed());
+    assert_eq!((restored.rung, &restored.warning), (Rung::Memory, &None));
+    let count = wait_for_count(&restored.machine, 1).await;
+    assert!(count < later, "{count} < {later}");
+    wait_for_count(&restored.machine, count + 10).await;
+    assert_eq!(sh(&restored.machine, "hostname").await, spec.identity.hostname);
+    for machine in [&restored.machine, &forked.machine, &second.machine] {
+        machine.kill().await;
+    }
+    assert!(!second_fork.data_dir.join("memory-of-fork").exists());
+    assert_eq!(host.run_entries(), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_snapshots_of_a_running_machine_gives_their_space_back_and_keeps_the_rest() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    let mut snapshots = Vec::new();
+    for round in 0..4 {
+        sh(&machine, &format!("head -c 8000000 /dev/urandom > /root/data; echo {round} > /root/round; sync"))
+            .await;
+        snapshots.push(host.snapshot(&spec, &machine, false).await);
+    }
+    let sum = sh(&machine, "sha256sum < /root/data").await;
+    let before = host.hypervisor.volume_sizes(&spec).await.unwrap().used_bytes;
+    for snapshot in [snapshots[1], snapshots[2], snapshots[0]] {
+        host.hypervisor.delete_snapshot(&spec, Some(&machine), snapshot).await.unwrap();
+        assert_eq!(sh(&machine, "echo 1 > /proc/sys/vm/drop_caches; sha256sum < /root/data").await, sum);
+    }
+    let after = host.hypervisor.volume_sizes(&spec).await.unwrap();
+    eprintln!("four snapshots {} MB, one left {} MB", before >> 20, after.used_bytes >> 20);
+    assert!(after.used_bytes + (16 << 20) < before, "{} of {before}", after.used_bytes);
+    assert_eq!(after.snapshots.keys().collect::<Vec<_>>(), [&snapshots[3]]);
+    sh(&machine, "echo more > /root/more; sync").await;
+    machine.kill().await;
+    let restored =
+        host.watch(host.hypervisor.restore(&spec, snapshots[3], &Progress::silent()).await.unwrap());
+    assert_eq!(sh(&restored.machine, "sha256sum < /root/data; cat /root/round").await, format!("{sum}\n3"));
+    restored.machine.kill().await;
+}
