@@ -1,0 +1,73 @@
+//! Which parts of two disks cannot differ, known without reading them.
+//!
+//! ```text
+//! old:  a ─┐
+//!          ├─▶ layer1 ─▶ base      bytes that neither a nor b defines come from the same place in the same file
+//! new:  b ─┘
+//! ```
+
+use std::ops::Range;
+
+use crate::qcow2::{Chain, Layer, Qcow2Error};
+use crate::ranges::Ranges;
+
+/// The bytes of two disks that come from files which only one of them has.
+///
+/// It is a bound from above, by cluster: a cluster counts as a whole when one byte of it was written, and when it was
+/// written with what it held before.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    changed: Ranges,
+    new_size: u64,
+}
+
+impl Difference {
+    /// Compares the tables of two chains; no guest data is read.
+    ///
+    /// Chains share the layers that are the same files, by device and inode, counted from the bottom. A copy of a
+    /// file is another file.
+    pub fn between(old: &Chain, new: &Chain) -> Result<Self, Qcow2Error> {
+        let pairs = old.layers().iter().rev().zip(new.layers().iter().rev());
+        let shared = pairs.take_while(|(old, new)| old.identity() == new.identity()).count();
+        let (old_changed, old_sees) = own(old, shared)?;
+        let (new_changed, new_sees) = own(new, shared)?;
+        let mut resized = Ranges::default();
+        // What one of them sees of the shared layers and the other does not, because a disk between is smaller.
+        resized.push(old_sees.min(new_sees)..old_sees.max(new_sees));
+        let changed = old_changed.union(&new_changed).union(&resized);
+        Ok(Self { changed, new_size: new.virtual_size() })
+    }
+
+    /// The bytes that may differ.
+    pub fn ranges(&self) -> &Ranges {
+        &self.changed
+    }
+
+    /// How many bytes of the new disk may differ from the old one.
+    pub fn bytes(&self) -> u64 {
+        self.changed.below(self.new_size).bytes()
+    }
+
+    /// Whether the bytes are the same on both disks, because both take them from the same file.
+    pub fn is_shared(&self, range: Range<u64>) -> bool {
+        !self.changed.intersects(&range)
+    }
+}
+
+/// How many guest bytes may differ between two disks: those whose cluster is defined by a file that only one of them
+/// has. It is a bound from above, by cluster.
+pub fn changed_bytes(old: &Chain, new: &Chain) -> Result<u64, Qcow2Error> {
+    Ok(Difference::between(old, new)?.bytes())
+}
+
+/// What the layers above the shared ones define, and up to where the shared ones show through.
+fn own(chain: &Chain, shared: usize) -> Result<(Ranges, u64), Qcow2Error> {
+    let (own, shared) = chain.layers().split_at(chain.layers().len() - shared);
+    let mut defined = Ranges::default();
+    let mut sees = u64::MAX;
+    for layer in own {
+        sees = sees.min(layer.virtual_size());
+        defined = defined.union(&layer.allocated()?.ranges.below(sees));
+    }
+    Ok((defined, sees.min(shared.first().map_or(0, Layer::virtual_size))))
+}

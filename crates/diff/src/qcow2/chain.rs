@@ -1,0 +1,192 @@
+//! A disk as its guest sees it: a file, its backing file, and so on down.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::error::{LayerError, Qcow2Error};
+use super::layer::{Content, Layer};
+use crate::cache::Cache;
+use crate::read_at::ReadAt;
+
+/// How many files may be stacked. Every one costs a file descriptor.
+pub const MAX_DEPTH: usize = 1024;
+
+/// What the L1 tables of a chain may take in memory: those of 512 disks of 8 TiB each.
+const MAX_L1_BYTES: u64 = 64 << 20;
+
+/// The guest bytes that are looked up in the tables at once, and remembered.
+const SPAN: u64 = 4 << 20;
+
+/// How many segments are remembered: 32 MiB of them, which at the worst, one per cluster of 64 KiB, map 64 GiB.
+const CACHED_SEGMENTS: usize = 1 << 20;
+
+#[derive(Debug)]
+pub struct Chain {
+    /// From the top down; never empty.
+    layers: Vec<Layer>,
+    virtual_size: u64,
+    segments: Mutex<Cache<u64, Arc<[Segment]>>>,
+}
+
+/// Consecutive guest bytes that come from one place.
+#[derive(Clone, Debug)]
+struct Segment {
+    guest: Range<u64>,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Zero,
+    File { layer: usize, place: u64 },
+}
+
+impl Chain {
+    /// Opens a disk and every file below it. A relative backing name is looked for beside the file that has it.
+    pub fn open(top: &Path) -> Result<Self, Qcow2Error> {
+        let mut layers: Vec<Layer> = Vec::new();
+        let mut next = Some(top.to_owned());
+        let mut table_bytes = 0;
+        while let Some(path) = next {
+            if layers.len() == MAX_DEPTH {
+                return Err(Qcow2Error::Depth { path });
+            }
+            let layer = Layer::open(&path)?;
+            if layers.iter().any(|above| above.identity() == layer.identity()) {
+                return Err(Qcow2Error::Cycle { path });
+            }
+            table_bytes += layer.table_bytes();
+            if table_bytes > MAX_L1_BYTES {
+                return Err(Qcow2Error::Tables { path, limit: MAX_L1_BYTES });
+            }
+            let beside = path.parent().unwrap_or(Path::new(""));
+            next = layer.backing_file().map(|name| beside.join(name));
+            layers.push(layer);
+        }
+        let virtual_size = layers.first().map_or(0, Layer::virtual_size);
+        Ok(Self { layers, virtual_size, segments: Mutex::new(Cache::new(CACHED_SEGMENTS)) })
+    }
+
+    /// The files, from the top down.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The size of the disk as its guest sees it.
+    pub fn virtual_size(&self) -> u64 {
+        self.virtual_size
+    }
+
+    /// Fills the buffer with what the guest would read there.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Qcow2Error> {
+        let (size, length) = (self.virtual_size, buf.len() as u64);
+        if offset.checked_add(length).is_none_or(|end| end > size) {
+            return Err(Qcow2Error::Beyond { offset, length, size });
+        }
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let segments = self.segments(at / SPAN)?;
+            let first = segments.partition_point(|segment| segment.guest.end <= at);
+            for segment in &segments[first..] {
+                let inside = at - segment.guest.start;
+                let count = rest.len().min((segment.guest.end - at) as usize);
+                let part = rest.split_off_mut(..count).unwrap_or_default();
+                match segment.source {
+                    Source::Zero => part.fill(0),
+                    Source::File { layer, place } => self.read_layer(layer, place + inside, part)?,
+                }
+                at += count as u64;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_layer(&self, layer: usize, place: u64, buf: &mut [u8]) -> Result<(), Qcow2Error> {
+        let layer = &self.layers[layer];
+        layer.read_data(place, buf).map_err(|error| Qcow2Error::layer(layer.path())(LayerError::Read(error)))
+    }
+
+    /// Where the bytes of a span come from: segments in order, without a gap.
+    fn segments(&self, span: u64) -> Result<Arc<[Segment]>, Qcow2Error> {
+        let lock = || self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(span, |segments| segments.len()) {
+            return Ok(known);
+        }
+        let segments: Arc<[Segment]> = self.resolve(span)?.into();
+        lock().insert(span, segments.clone(), segments.len());
+        Ok(segments)
+    }
+
+    fn resolve(&self, span: u64) -> Result<Vec<Segment>, Qcow2Error> {
+        let mut found: Vec<Segment> = Vec::new();
+        let start = span * SPAN;
+        let mut open = Vec::new();
+        push_open(&mut open, start..(start + SPAN).min(self.virtual_size));
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mut below = Vec::new();
+            for range in open {
+                // A disk reads as zeroes behind the end of its backing file, whatever is further below.
+                let end = range.end.min(layer.virtual_size()).max(range.start);
+                push(&mut found, end..range.end, Source::Zero);
+                let walked = layer.contents(range.start..end, &mut |guest, content| {
+                    match content {
+                        Content::Below => push_open(&mut below, guest),
+                        Content::Zero => push(&mut found, guest, Source::Zero),
+                        Content::Data(place) => push(&mut found, guest, Source::File { layer: index, place }),
+                    }
+                    Ok(())
+                });
+                walked.map_err(Qcow2Error::layer(layer.path()))?;
+            }
+            open = below;
+            if open.is_empty() {
+                break;
+            }
+        }
+        open.into_iter().for_each(|range| push(&mut found, range, Source::Zero));
+        found.sort_unstable_by_key(|segment| segment.guest.start);
+        Ok(found)
+    }
+}
+
+impl ReadAt for Chain {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        Chain::read_at(self, offset, buf).map_err(io::Error::other)
+    }
+}
+
+fn push_open(open: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match open.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        Some(_) | None => open.push(range),
+    }
+}
+
+/// Adds a segment, or lengthens the one before it.
+fn push(segments: &mut Vec<Segment>, guest: Range<u64>, source: Source) {
+    if guest.is_empty() {
+        return;
+    }
+    if let Some(last) = segments.last_mut()
+        && last.guest.end == guest.start
+    {
+        let length = last.guest.end - last.guest.start;
+        let follows = match (last.source, source) {
+            (Source::Zero, Source::Zero) => true,
+            (Source::File { layer: above, place: from }, Source::File { layer, place }) => {
+                above == layer && from + length == place
+            }
+            (Source::Zero, Source::File { .. }) | (Source::File { .. }, Source::Zero) => false,
+        };
+        if follows {
+            last.guest.end = guest.end;
+            return;
+        }
+    }
+    segments.push(Segment { guest, source });
+}
