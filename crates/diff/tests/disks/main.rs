@@ -1,6 +1,10 @@
-//! Disks made by hand and by QEMU, and what this crate makes of them.
+//! Disks made by hand, by QEMU and by e2fsprogs, and what this crate makes of them.
 
 mod chains;
+mod ext4_image;
+mod filesystems;
+mod hostile;
+mod journals;
 mod qcow2_file;
 mod qemu;
 mod tools;

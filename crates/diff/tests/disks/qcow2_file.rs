@@ -10,6 +10,7 @@ pub(crate) enum Cluster {
     ZeroWithPlace,
     /// Filled with one byte.
     Data(u8),
+    Bytes(Vec<u8>),
 }
 
 #[derive(Clone, Debug)]
@@ -33,6 +34,17 @@ impl Qcow2File {
     pub(crate) fn with(mut self, index: u64, cluster: Cluster) -> Self {
         self.clusters.insert(index, cluster);
         self
+    }
+
+    /// A disk with the clusters in which two disks of the same size differ.
+    pub(crate) fn between(old: &[u8], new: &[u8]) -> Self {
+        let mut file = Self::new(16, new.len() as u64);
+        for (index, (old, new)) in (0..).zip(old.chunks(1 << 16).zip(new.chunks(1 << 16))) {
+            if old != new {
+                file.clusters.insert(index, Cluster::Bytes(new.to_vec()));
+            }
+        }
+        file
     }
 
     pub(crate) fn write(&self, path: &Path) {
@@ -64,6 +76,11 @@ impl Qcow2File {
                 }
                 Cluster::Data(byte) => {
                     file.resize(place + cluster, *byte);
+                    1 << 63 | place as u64
+                }
+                Cluster::Bytes(bytes) => {
+                    file.extend(bytes);
+                    file.resize(place + cluster, 0);
                     1 << 63 | place as u64
                 }
             };

@@ -1,0 +1,113 @@
+//! Extent trees: which blocks of the disk hold a file's content.
+
+use super::error::Ext4Error;
+use super::inode::Inode;
+use super::le::{joined, u16_at, u32_at};
+
+const MAGIC: u16 = 0xF30A;
+const HEADER: usize = 12;
+const ENTRY: usize = 12;
+
+/// The kernel's limit.
+const MAX_DEPTH: u16 = 5;
+
+/// A tree of this many nodes maps a file of terabytes in the smallest of pieces.
+const MAX_NODES: usize = 1 << 16;
+
+/// What is kept of one file at most: 64 MiB.
+const MAX_EXTENTS: usize = 1 << 21;
+
+/// Longer extents are allocated but not written, and read as zeroes.
+const MAX_WRITTEN: u16 = 1 << 15;
+
+/// Consecutive blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first block, counted in the file.
+    pub logical: u32,
+    pub blocks: u32,
+    /// The first block, counted on the disk.
+    pub physical: u64,
+    /// Otherwise the blocks read as zeroes.
+    pub written: bool,
+}
+
+/// The tree of one file, while it is read.
+pub(super) struct Tree<'a, R> {
+    number: u32,
+    disk_blocks: u64,
+    /// Reads a block of the disk.
+    read: &'a R,
+    nodes: usize,
+    extents: Vec<Extent>,
+}
+
+impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Tree<'a, R> {
+    /// All extents of a file, in the order of its content.
+    pub(super) fn extents(inode: &Inode, disk_blocks: u64, read: &'a R) -> Result<Vec<Extent>, Ext4Error> {
+        if !inode.has_extents() {
+            return Err(Ext4Error::Unsupported("files without extents"));
+        }
+        let mut tree = Self { number: inode.number(), disk_blocks, read, nodes: 0, extents: Vec::new() };
+        tree.node(inode.block(), None)?;
+        Ok(tree.extents)
+    }
+
+    /// Recursion is bounded, since each level is one less than the level above.
+    fn node(&mut self, node: &[u8], depth: Option<u16>) -> Result<(), Ext4Error> {
+        if u16_at(node, 0) != MAGIC {
+            return Err(self.wrong("a node does not begin like one"));
+        }
+        let (entries, found) = (usize::from(u16_at(node, 2)), u16_at(node, 6));
+        if entries > (node.len() - HEADER) / ENTRY {
+            return Err(self.wrong("a node has more entries than fit"));
+        }
+        if depth.map_or(found > MAX_DEPTH, |depth| found != depth) {
+            return Err(self.wrong("a node is at the wrong depth"));
+        }
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(self.wrong("there are too many nodes"));
+        }
+        for entry in node[HEADER..].chunks_exact(ENTRY).take(entries) {
+            match found.checked_sub(1) {
+                None => self.leaf(entry)?,
+                Some(below) => {
+                    let block = joined(u16_at(entry, 8), u32_at(entry, 4));
+                    if block >= self.disk_blocks {
+                        return Err(self.wrong("a node is not on the disk"));
+                    }
+                    let child = (self.read)(block)?;
+                    self.node(&child, Some(below))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, entry: &[u8]) -> Result<(), Ext4Error> {
+        let (logical, length) = (u32_at(entry, 0), u16_at(entry, 4));
+        let physical = joined(u16_at(entry, 6), u32_at(entry, 8));
+        let written = length <= MAX_WRITTEN;
+        let blocks = u32::from(if written { length } else { length - MAX_WRITTEN });
+        let follows = match self.extents.last() {
+            Some(last) => u64::from(last.logical) + u64::from(last.blocks) <= logical.into(),
+            None => true,
+        };
+        if blocks == 0 || !follows {
+            return Err(self.wrong("they overlap"));
+        }
+        if physical + u64::from(blocks) > self.disk_blocks {
+            return Err(self.wrong("one is not on the disk"));
+        }
+        if self.extents.len() == MAX_EXTENTS {
+            return Err(self.wrong("there are too many"));
+        }
+        self.extents.push(Extent { logical, blocks, physical, written });
+        Ok(())
+    }
+
+    fn wrong(&self, what: &'static str) -> Ext4Error {
+        Ext4Error::Extents { number: self.number, what }
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether a path that both trees have was modified.
+//!
+//! | kind | modified when |
+//! |---|---|
+//! | any | type, permissions, owner, group or extended attributes differ |
+//! | regular file | size or modification time differ; or the file was touched otherwise (another inode, another change time) and the content differs |
+//! | symbolic link | the target differs |
+//! | device | its numbers differ |
+//! | directory | by what holds for any; entries that came and went are listed themselves |
+//!
+//! So a file that only got another name, another link or the same owner once more is not listed, while one whose
+//! modification time was set back after a change is. Access times never count. Content that cannot be read, or that
+//! is more than the options allow to compare, counts as different.
+
+use super::sides::Sides;
+use crate::ext4::{Ext4Error, Extent, Inode, Kind};
+use crate::read_at::ReadAt;
+
+/// What is read of a file at once.
+const STEP: usize = 1 << 20;
+
+pub(super) struct Compare<'s, 'a, O: ?Sized, N: ?Sized> {
+    pub(super) sides: &'s Sides<'a, O, N>,
+    /// How many bytes of content may still be read.
+    pub(super) budget: u64,
+}
+
+impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
+    /// Compares two inodes whose records are not the same.
+    pub(super) fn is_modified(&mut self, old: &Inode, new: &Inode) -> bool {
+        if old.kind() != new.kind() || owner(old) != owner(new) {
+            return true;
+        }
+        let differs = match old.kind() {
+            Kind::File => {
+                let written = (old.size(), old.mtime()) != (new.size(), new.mtime());
+                written || (touched(old) != touched(new) && self.content_differs(old, new))
+            }
+            Kind::Symlink => match (self.sides.old.target(old), self.sides.new.target(new)) {
+                (Ok(old), Ok(new)) => old != new,
+                (Err(_), _) | (_, Err(_)) => true,
+            },
+            Kind::CharacterDevice | Kind::BlockDevice => old.block()[..8] != new.block()[..8],
+            Kind::Directory | Kind::Pipe | Kind::Socket => false,
+        };
+        differs || self.attributes_differ(old, new)
+    }
+
+    fn attributes_differ(&mut self, old: &Inode, new: &Inode) -> bool {
+        if old.attributes() != new.attributes() {
+            return true;
+        }
+        match (old.attribute_block(), new.attribute_block()) {
+            (0, 0) => false,
+            (0, _) | (_, 0) => true,
+            (old, new) => match (self.sides.old.block(old), self.sides.new.block(new)) {
+                (Ok(old), Ok(new)) => attribute_list(&old) != attribute_list(&new),
+                (Err(_), _) | (_, Err(_)) => true,
+            },
+        }
+    }
+
+    fn content_differs(&mut self, old: &Inode, new: &Inode) -> bool {
+        let extents = self.sides.old.extents(old).and_then(|old| Ok((old, self.sides.new.extents(new)?)));
+        let same = match extents {
+            Ok((old_extents, new_extents)) if old_extents == new_extents => {
+                self.blocks_are_same(&old_extents)
+            }
+            Ok((old_extents, new_extents)) => self.bytes_are_same(&old_extents, &new_extents, old.size()),
+            Err(_) => return true,
+        };
+        !same.unwrap_or(false)
+    }
+
+    /// Compares the same blocks of both disks.
+    fn blocks_are_same(&mut self, extents: &[Extent]) -> Result<bool, Ext4Error> {
+        let block_size = self.sides.old.block_size();
+        if block_size != self.sides.new.block_size() {
+            return Ok(false);
+        }
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for extent in extents.iter().filter(|extent| extent.written) {
+            let start = extent.physical * block_size;
+            let end = start + u64::from(extent.blocks) * block_size;
+            for at in (start..end).step_by(STEP) {
+                let step = at..end.min(at + STEP as u64);
+                if self.sides.is_shared(step.clone()) {
+                    continue;
+                }
+                let length = (step.end - step.start) as usize;
+                if !self.spend(length) {
+                    return Ok(false);
+                }
+                old.resize(length, 0);
+                new.resize(length, 0);
+                self.sides.old.read(at, &mut old)?;
+                self.sides.new.read(at, &mut new)?;
+                if old != new {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Compares the content of two files that lie in different places.
+    fn bytes_are_same(
+        &mut self,
+        old_extents: &[Extent],
+        new_extents: &[Extent],
+        size: u64,
+    ) -> Result<bool, Ext4Error> {
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for at in (0..size).step_by(STEP) {
+            let length = (size - at).min(STEP as u64) as usize;
+            if !self.spend(length) {
+                return Ok(false);
+            }
+            old.resize(length, 0);
+            new.resize(length, 0);
+            self.sides.old.read_file(old_extents, at, &mut old)?;
+            self.sides.new.read_file(new_extents, at, &mut new)?;
+            if old != new {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes what a step reads on both sides off the budget.
+    fn spend(&mut self, length: usize) -> bool {
+        match self.budget.checked_sub(2 * length as u64) {
+            Some(left) => {
+                self.budget = left;
+                true
+            }
+            None => {
+                self.budget = 0;
+                false
+            }
+        }
+    }
+}
+
+fn owner(inode: &Inode) -> (u16, u32, u32) {
+    (inode.mode(), inode.uid(), inode.gid())
+}
+
+/// What changes whenever a file is changed in any way, or is another file by the same name.
+fn touched(inode: &Inode) -> (u32, u32, (u32, u32)) {
+    (inode.number(), inode.generation(), inode.ctime())
+}
+
+/// The part of an attribute block that says what the attributes are: its header counts how many files share it.
+fn attribute_list(block: &[u8]) -> &[u8] {
+    block.get(32..).unwrap_or_default()
+}

@@ -1,0 +1,20 @@
+//! Which paths differ between two file systems.
+//!
+//! ```text
+//! old tree ─┐                     ┌─ added: only in the new one
+//!           ├─ walked together ───┼─ removed: only in the old one
+//! new tree ─┘   name by name      └─ modified: in both, and compare says so
+//! ```
+//!
+//! Both trees are walked at the same time, so that equal parts are read once and forgotten at once. What was added or
+//! removed as a whole is listed with everything in it.
+
+mod compare;
+mod options;
+mod result;
+mod sides;
+mod walk;
+
+pub use options::DiffOptions;
+pub use result::{ChangedPath, Counts, DiffError, PathDiff};
+pub use walk::diff_paths;
