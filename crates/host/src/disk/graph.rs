@@ -53,16 +53,14 @@ impl Graph {
         needed.iter().filter(on).cloned().collect()
     }
 
-    /// The merges that make sense, the lowest first. One that was begun is among them whatever else is true.
+    /// The merges that make sense, the lowest first. One that was begun and has only names left to change is the first
+    /// of all, whatever else is true of it.
     pub(super) fn redundant(&self, volume: &Volume) -> Vec<Redundant> {
         let needed = self.needed(volume);
-        let begun = volume.merging.as_ref().and_then(|note| self.begun(&needed, note));
+        let begun = self.begun(volume).filter(|merge| merge.copied);
         let marked = volume.marked();
         let mut found: Vec<(usize, Redundant)> = Vec::new();
-        for into in &needed {
-            if marked.contains(into) || begun.as_ref().is_some_and(|merge| merge.note.into == *into) {
-                continue;
-            }
+        for into in needed.iter().filter(|into| !marked.contains(into)) {
             if let Some(child) = self.only_child(&needed, into)
                 && self.may_merge(volume, &child, into)
             {
@@ -75,14 +73,16 @@ impl Graph {
         begun.into_iter().chain(found.into_iter().map(|(_, merge)| merge)).collect()
     }
 
-    /// The merge that a note is about, if there is still something to merge.
-    fn begun(&self, needed: &BTreeSet<LayerName>, note: &MergeNote) -> Option<Redundant> {
+    /// The merge that was noted, if there is still something to merge.
+    pub(super) fn begun(&self, volume: &Volume) -> Option<Redundant> {
+        let note = volume.merging.clone()?;
+        let needed = self.needed(volume);
         let child = self.layers.get(&note.child).filter(|_| needed.contains(&note.child))?;
         if child.backing.as_ref() != Some(&note.into) {
             return None;
         }
-        let copied = self.above(needed, &note.into).len() > 1;
-        Some(Redundant { note: note.clone(), above: self.above(needed, &note.child), copied })
+        let copied = self.above(&needed, &note.into).len() > 1;
+        Some(Redundant { above: self.above(&needed, &note.child), note, copied })
     }
 
     fn only_child(&self, needed: &BTreeSet<LayerName>, layer: &LayerName) -> Option<LayerName> {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Storage ── engine (which steps, in which order) ──▶ Layers (one step)
-//!               │                                       └─ Qcow2Storage
+//!               │                                       └─ Qcow2Storage, memory::MemoryStorage
 //!            volume, graph (what there is, what is needed)
 //! ```
 //!
@@ -17,8 +17,12 @@ mod error;
 mod graph;
 mod layer_name;
 mod layers;
+pub mod memory;
 mod qcow2;
+mod qcow2_commit;
 pub mod qcow2_header;
+mod qcow2_map;
+mod qcow2_refcounts;
 mod storage;
 mod volume;
 

@@ -20,7 +20,9 @@ use super::error::DiskError;
 use super::graph::LayerInfo;
 use super::layer_name::LayerName;
 use super::layers::{Layers, TreeBytes};
-use super::qcow2_header::{Header, HeaderError, create_overlay};
+use super::qcow2_commit::commit;
+use super::qcow2_header::{Header, HeaderError, change_backing, create_overlay};
+use super::qcow2_map::Map;
 use super::storage::VolumeSizes;
 use super::volume::VOLUME_FILE;
 use crate::files::{self, FileError};
@@ -119,15 +121,13 @@ impl Layers for Qcow2Storage {
     }
 
     fn commit(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<(), DiskError> {
-        let _ = child;
-        let source = HeaderError::Unsupported("a layer on top of it");
-        Err(DiskError::Format { path: into.in_dir(directory), source })
+        let path = into.in_dir(directory);
+        commit(&child.in_dir(directory), &path).map_err(|source| DiskError::Format { path, source })
     }
 
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {
-        let _ = backing;
-        let source = HeaderError::Unsupported("a backing file");
-        Err(DiskError::Format { path: layer.in_dir(directory), source })
+        let path = layer.in_dir(directory);
+        change_backing(&path, backing.as_str()).map_err(|source| DiskError::Format { path, source })
     }
 
     fn tree_bytes(&self, directory: &Path, name: &str) -> Result<TreeBytes, DiskError> {
@@ -148,8 +148,13 @@ impl Layers for Qcow2Storage {
         Ok(bytes)
     }
 
-    fn overlap(&self, _directory: &Path, _child: &LayerName, _into: &LayerName) -> Result<u64, DiskError> {
-        Ok(0)
+    fn overlap(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<u64, DiskError> {
+        let map = |layer: &LayerName| {
+            let path = layer.in_dir(directory);
+            let read = File::open(&path).map_err(HeaderError::from).and_then(|file| Map::read(&file));
+            read.map_err(|source| DiskError::Format { path, source })
+        };
+        Ok(map(child)?.bytes_hidden_in(&map(into)?))
     }
 }
 

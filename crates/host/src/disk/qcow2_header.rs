@@ -16,7 +16,7 @@ use thiserror::Error;
 
 const MAGIC: [u8; 4] = *b"QFI\xfb";
 const CLUSTER_BITS: u32 = 16;
-const CLUSTER: u64 = 1 << CLUSTER_BITS;
+pub(super) const CLUSTER: u64 = 1 << CLUSTER_BITS;
 const HEADER_LENGTH: u32 = 104;
 
 /// Refcounts of 16 bits: the only width every reader knows.
@@ -30,6 +30,13 @@ const MAX_BACKING_NAME: usize = 1023;
 
 /// What one L1 entry covers: a cluster full of 8-byte entries, each for one cluster.
 const BYTES_PER_L1_ENTRY: u64 = CLUSTER * (CLUSTER / 8);
+
+/// Where a backing name that is changed is written. Two places, so that the one in use stays as it is until the header
+/// points to the other; both lie far behind what anybody writes after the header, and within the first cluster.
+const NAME_SLOTS: [u64; 2] = [CLUSTER / 2, CLUSTER / 4 * 3];
+
+/// What a disk writes all of or nothing of.
+const SECTOR: usize = 512;
 
 /// Far above any disk we make, and low enough that the tables fit the one refcount block.
 const MAX_VIRTUAL_SIZE: u64 = 64 << 40;
@@ -48,6 +55,8 @@ pub enum HeaderError {
     BackingName(usize),
     #[error("it has {0}, which agentiso cannot handle")]
     Unsupported(&'static str),
+    #[error("its tables are damaged: {0}")]
+    Damaged(&'static str),
 }
 
 impl HeaderError {
@@ -56,9 +65,12 @@ impl HeaderError {
             Self::Read(error) => {
                 matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
-            Self::Magic | Self::Version(_) | Self::Size(_) | Self::BackingName(_) | Self::Unsupported(_) => {
-                false
-            }
+            Self::Magic
+            | Self::Version(_)
+            | Self::Size(_)
+            | Self::BackingName(_)
+            | Self::Unsupported(_)
+            | Self::Damaged(_) => false,
         }
     }
 }
@@ -116,6 +128,79 @@ pub fn create_overlay(path: &Path, backing_file: &str, virtual_size: u64) -> Res
     // The L1 table is zeroes, which is what the hole at the end of the file reads as.
     file.set_len(tables.clusters * CLUSTER)?;
     Ok(())
+}
+
+/// Lets a layer refer to another file. A crash leaves the old name or the new one.
+pub(super) fn change_backing(path: &Path, backing_file: &str) -> Result<(), HeaderError> {
+    if backing_file.is_empty() || backing_file.len() > MAX_BACKING_NAME {
+        return Err(HeaderError::BackingName(backing_file.len()));
+    }
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let layout = Layout::read(&file)?;
+    let mut sector = [0; SECTOR];
+    file.read_exact_at(&mut sector, 0)?;
+    let slot = NAME_SLOTS[usize::from(layout.backing_at == NAME_SLOTS[0])];
+    file.write_all_at(backing_file.as_bytes(), slot)?;
+    file.sync_data()?;
+    sector[8..16].copy_from_slice(&slot.to_be_bytes());
+    sector[16..20].copy_from_slice(&(backing_file.len() as u32).to_be_bytes());
+    file.write_all_at(&sector, 0)?;
+    Ok(file.sync_data()?)
+}
+
+/// Where a layer's tables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) virtual_size: u64,
+    backing_at: u64,
+    pub(super) l1_at: u64,
+    pub(super) l1_entries: u64,
+    pub(super) refcount_table_at: u64,
+    pub(super) refcount_table_clusters: u64,
+}
+
+impl Layout {
+    /// Refuses what has features that no layer of ours has, because whoever changes such a file must know them.
+    pub(super) fn read(file: &File) -> Result<Self, HeaderError> {
+        let mut start = [0; HEADER_LENGTH as usize];
+        file.read_exact_at(&mut start, 0)?;
+        if start.get(..4) != Some(&MAGIC) {
+            return Err(HeaderError::Magic);
+        }
+        let (version, features) = (u32_at(&start, 4)?, u64_at(&start, 72)?);
+        if version != 3 {
+            return Err(HeaderError::Unsupported("version 2 of the format"));
+        }
+        if u32_at(&start, 20)? != CLUSTER_BITS || u32_at(&start, 96)? != REFCOUNT_ORDER {
+            return Err(HeaderError::Unsupported("unusual sizes of clusters or refcounts"));
+        }
+        if u32_at(&start, 32)? != 0 || u32_at(&start, 60)? != 0 {
+            return Err(HeaderError::Unsupported("encryption or internal snapshots"));
+        }
+        // The autoclear features are bitmaps and the like, kept in clusters that we would take for unused.
+        if features != 0 || u64_at(&start, 88)? != 0 {
+            return Err(HeaderError::Unsupported("features of its own"));
+        }
+        let layout = Self {
+            virtual_size: u64_at(&start, 24)?,
+            backing_at: u64_at(&start, 8)?,
+            l1_at: u64_at(&start, 40)?,
+            l1_entries: u64::from(u32_at(&start, 36)?),
+            refcount_table_at: u64_at(&start, 48)?,
+            refcount_table_clusters: u64::from(u32_at(&start, 56)?),
+        };
+        if layout.virtual_size > MAX_VIRTUAL_SIZE {
+            return Err(HeaderError::Size(layout.virtual_size));
+        }
+        let entries = layout.virtual_size.div_ceil(BYTES_PER_L1_ENTRY);
+        let aligned =
+            layout.l1_at.is_multiple_of(CLUSTER) && layout.refcount_table_at.is_multiple_of(CLUSTER);
+        // One cluster of the refcount table speaks for 16 TiB.
+        if !aligned || layout.l1_entries != entries || !(1..=4).contains(&layout.refcount_table_clusters) {
+            return Err(HeaderError::Damaged("they are not where they can be"));
+        }
+        Ok(layout)
+    }
 }
 
 struct Tables {

@@ -84,11 +84,14 @@ fn find<L: Layers>(open: &Open<'_, L>, merge: &Merge) -> Result<Option<Redundant
         return Err(DiskError::Pivoting { directory: open.dir.to_owned(), snapshot: pivot.snapshot });
     }
     let (child, into) = (LayerName::of(&merge.child), LayerName::of(&merge.into));
-    let all = open.graph()?.redundant(&open.volume);
-    // Only one merge at a time can be gone on with after a crash, so one that was begun goes first.
-    let mut open_to_us = all.into_iter().take(if open.volume.merging.is_some() { 1 } else { usize::MAX });
-    Ok(open_to_us
-        .find(|found| Some(&found.note.child) == child.as_ref() && Some(&found.note.into) == into.as_ref()))
+    let mut all = open.graph()?.redundant(&open.volume).into_iter();
+    // There is room for one note, and the one of a merge whose names are being changed must not be lost.
+    let first = all.next();
+    let rest = all.filter(|_| first.as_ref().is_some_and(|first| !first.copied));
+    let wanted = |found: &Redundant| {
+        Some(&found.note.child) == child.as_ref() && Some(&found.note.into) == into.as_ref()
+    };
+    Ok(first.clone().into_iter().chain(rest).find(wanted))
 }
 
 fn noted<L>(open: &Open<'_, L>, merge: &Merge) -> Option<MergeNote> {

@@ -56,8 +56,7 @@ fn settle_pivot<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) 
 /// redundant ones.
 fn settle_merge<L: Layers>(open: &mut Open<'_, L>, running_head: Option<&Path>) -> Result<(), DiskError> {
     let Some(note) = open.volume.merging.clone() else { return Ok(()) };
-    let begun = open.graph()?.redundant(&open.volume).into_iter().find(|found| found.note == note);
-    let Some(begun) = begun else {
+    let Some(begun) = open.graph()?.begun(&open.volume) else {
         open.volume.merging = None;
         return Ok(());
     };

@@ -1,0 +1,123 @@
+//! Which clusters of a layer's file are in use. The format wants that written down as well, as a count for each.
+//!
+//! The counts are made from the map, which is the truth: what a crash left allocated and unused is found again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::qcow2_header::{CLUSTER, HeaderError};
+use super::qcow2_map::{Map, words};
+
+/// Counts in one block, which is a cluster of 16-bit words.
+const COUNTS: u64 = CLUSTER / 2;
+
+#[derive(Debug)]
+pub(super) struct Refcounts {
+    table_at: u64,
+    /// The refcount table's length.
+    most_blocks: u64,
+    /// Where the blocks are, by index in the table.
+    blocks: BTreeMap<u64, u64>,
+    /// Clusters in use, by number in the file.
+    used: BTreeSet<u64>,
+    /// All clusters below are in use.
+    full_below: u64,
+}
+
+impl Refcounts {
+    pub(super) fn of(file: &File, map: &Map) -> Result<Self, HeaderError> {
+        let layout = &map.layout;
+        let most_blocks = layout.refcount_table_clusters * CLUSTER / 8;
+        let table = (0..).zip(words(file, layout.refcount_table_at, most_blocks)?);
+        let blocks: BTreeMap<u64, u64> = table.filter(|(_, at)| *at != 0).collect();
+        let mut counts = Self {
+            table_at: layout.refcount_table_at,
+            most_blocks,
+            blocks,
+            used: BTreeSet::new(),
+            full_below: 0,
+        };
+        let l1_clusters = (layout.l1_entries * 8).div_ceil(CLUSTER);
+        let tables = map.tables.values().map(|table| table.at);
+        let data = map.present().filter_map(|(_, cluster)| cluster.place());
+        let blocks: Vec<u64> = counts.blocks.values().copied().collect();
+        let single = [0].into_iter().chain(blocks).chain(tables).chain(data).map(|at| at / CLUSTER);
+        let first = |at: u64| at / CLUSTER;
+        let long = (first(layout.l1_at)..first(layout.l1_at) + l1_clusters).chain(
+            first(layout.refcount_table_at)..first(layout.refcount_table_at) + layout.refcount_table_clusters,
+        );
+        for cluster in single.chain(long) {
+            if !counts.used.insert(cluster) {
+                return Err(HeaderError::Damaged("two entries point to the same place"));
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Finds room for a cluster, in the file or at its end.
+    pub(super) fn allocate(&mut self) -> Result<u64, HeaderError> {
+        let cluster = self.lowest_free();
+        let block = cluster / COUNTS;
+        if block >= self.most_blocks {
+            return Err(HeaderError::Unsupported("more clusters than its tables can count"));
+        }
+        self.used.insert(cluster);
+        if self.blocks.contains_key(&block) {
+            return Ok(cluster * CLUSTER);
+        }
+        // The first cluster of a new range becomes the block that counts the range.
+        self.blocks.insert(block, cluster * CLUSTER);
+        self.allocate()
+    }
+
+    fn lowest_free(&mut self) -> u64 {
+        while self.used.contains(&self.full_below) {
+            self.full_below += 1;
+        }
+        self.full_below
+    }
+
+    pub(super) fn release(&mut self, at: u64) {
+        self.used.remove(&(at / CLUSTER));
+        self.full_below = self.full_below.min(at / CLUSTER);
+    }
+
+    /// Writes all counts: one for what is in use, none for the rest.
+    pub(super) fn write(&self, file: &File) -> Result<(), HeaderError> {
+        for (index, at) in &self.blocks {
+            let range = index * COUNTS..(index + 1) * COUNTS;
+            let mut counts = vec![0u8; CLUSTER as usize];
+            for cluster in self.used.range(range.clone()) {
+                counts[(cluster - range.start) as usize * 2 + 1] = 1;
+            }
+            file.write_all_at(&counts, *at)?;
+            file.write_all_at(&at.to_be_bytes(), self.table_at + index * 8)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back to the host what is not in use.
+    pub(super) fn trim(&self, file: &File) -> Result<(), HeaderError> {
+        let end = self.used.last().map_or(0, |last| last + 1);
+        file.set_len(end * CLUSTER)?;
+        let mut free_from = 0;
+        for cluster in &self.used {
+            if *cluster > free_from {
+                punch(file, free_from * CLUSTER, (cluster - free_from) * CLUSTER)?;
+            }
+            free_from = cluster + 1;
+        }
+        Ok(())
+    }
+}
+
+/// A file system that knows no holes keeps the space until the layer goes.
+fn punch(file: &File, at: u64, length: u64) -> Result<(), HeaderError> {
+    use rustix::fs::FallocateFlags;
+    use rustix::io::Errno;
+    match rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(HeaderError::Read(error.into())),
+    }
+}

@@ -1,0 +1,471 @@
+//! What every backend does.
+
+use std::path::{Path, PathBuf};
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_host::disk::{DiskError, Layers, Storage, VOLUME_FILE};
+
+use crate::lab::{Content, Lab, VIRTUAL, image_content};
+use crate::memory_lab::MemoryLab;
+use crate::qcow2_lab::Qcow2Lab;
+
+/// Runs each test of this file for each backend.
+macro_rules! for_every_backend {
+    ($($name:ident)*) => {
+        mod memory {
+            $(#[tokio::test] async fn $name() { super::$name(super::Bench::<super::MemoryLab>::new()).await; })*
+        }
+        mod qcow2 {
+            $(#[tokio::test] async fn $name() { super::$name(super::Bench::<super::Qcow2Lab>::new()).await; })*
+        }
+    };
+}
+
+for_every_backend! {
+    a_fresh_volume_reads_as_its_image
+    a_snapshot_keeps_what_was_there_when_it_was_taken
+    a_snapshot_that_is_abandoned_leaves_no_trace
+    steps_out_of_order_are_refused
+    a_restore_brings_the_snapshot_back_and_keeps_the_others
+    a_fork_and_its_source_do_not_see_each_other
+    a_fork_needs_nothing_of_its_source
+    snapshots_go_in_any_order_and_leave_one_layer
+    what_a_fork_shares_is_not_touched
+    deleting_gives_back_what_the_sizes_say
+    memory_counts_and_goes_with_its_snapshot
+    a_pivot_that_was_cut_short_is_settled_by_where_the_machine_is
+    settling_drops_what_nobody_knows_and_nothing_else
+    a_volume_that_lacks_a_layer_is_left_alone
+    a_merge_by_a_running_machine_is_followed
+    a_merge_cut_short_among_its_names_is_finished
+    a_record_that_cannot_be_read_is_an_error_and_can_be_deleted
+}
+
+/// One backend, one volume, and shorthands.
+struct Bench<B: Lab> {
+    lab: B,
+    storage: B::Backend,
+    dir: PathBuf,
+}
+
+impl<B: Lab> Bench<B> {
+    fn new() -> Self {
+        let lab = B::new();
+        Self { storage: lab.backend(), dir: lab.directory("volume"), lab }
+    }
+
+    async fn create(&self) -> PathBuf {
+        self.storage.create_from_image(&self.dir, &self.lab.image(), VIRTUAL).await.unwrap()
+    }
+
+    async fn write(&self, dir: &Path, block: u64, value: u8) {
+        self.lab.write(&self.storage.head(dir).await.unwrap(), block, value);
+    }
+
+    async fn snapshot(&self, dir: &Path) -> SnapshotId {
+        let id = SnapshotId::random();
+        let pivot = self.storage.begin_snapshot(dir, id).await.unwrap();
+        self.storage.finish_snapshot(dir, id).await.unwrap();
+        assert_eq!(self.storage.head(dir).await.unwrap(), pivot.to);
+        id
+    }
+
+    async fn head(&self, dir: &Path) -> Content {
+        self.lab.content(&self.storage.head(dir).await.unwrap())
+    }
+
+    async fn snapshot_content(&self, dir: &Path, id: SnapshotId) -> Content {
+        self.lab.content(&self.storage.chain(dir, Some(id)).await.unwrap()[0])
+    }
+
+    async fn merge_all(&self, dir: &Path) {
+        while let Some(merge) = self.storage.redundant(dir).await.unwrap().first() {
+            self.storage.merge_offline(dir, merge).await.unwrap();
+        }
+    }
+
+    fn layers(&self, dir: &Path) -> usize {
+        self.storage.names(dir).unwrap().iter().filter(|name| name.ends_with(".qcow2")).count()
+    }
+
+    /// The image with these blocks written over it.
+    fn image_with(&self, blocks: &[(u64, u8)]) -> Content {
+        let mut content = image_content();
+        content.extend(blocks.iter().copied());
+        content.retain(|_, value| *value != 0);
+        content
+    }
+}
+
+async fn a_fresh_volume_reads_as_its_image<B: Lab>(bench: Bench<B>) {
+    let head = bench.create().await;
+    assert_eq!(bench.storage.head(&bench.dir).await.unwrap(), head);
+    assert_eq!(bench.lab.content(&head), image_content());
+    let chain = bench.storage.chain(&bench.dir, None).await.unwrap();
+    assert_eq!(chain, [head, bench.dir.join("layer0.qcow2")]);
+    // Made again in the same place, it is fresh again.
+    bench.write(&bench.dir, 1, 5).await;
+    bench.snapshot(&bench.dir).await;
+    bench.create().await;
+    assert_eq!(bench.head(&bench.dir).await, image_content());
+    assert_eq!(bench.layers(&bench.dir), 2);
+}
+
+async fn a_snapshot_keeps_what_was_there_when_it_was_taken<B: Lab>(bench: Bench<B>) {
+    let dir = &bench.dir;
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let first = bench.snapshot(dir).await;
+    bench.write(dir, 1, 2).await;
+    bench.write(dir, 0, 0).await;
+    let second = bench.snapshot(dir).await;
+    bench.write(dir, 3, 3).await;
+    assert_eq!(bench.snapshot_content(dir, first).await, bench.image_with(&[(1, 1)]));
+    assert_eq!(bench.snapshot_content(dir, second).await, bench.image_with(&[(1, 2), (0, 0)]));
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2), (0, 0), (3, 3)]));
+    assert_eq!(bench.storage.chain(dir, None).await.unwrap().len(), 4);
+}
+
+async fn a_snapshot_that_is_abandoned_leaves_no_trace<B: Lab>(bench: Bench<B>) {
+    let dir = &bench.dir;
+    let head = bench.create().await;
+    let names = bench.storage.names(dir).unwrap();
+    let id = SnapshotId::random();
+    let pivot = bench.storage.begin_snapshot(dir, id).await.unwrap();
+    assert_eq!(pivot.from, head);
+    bench.lab.write(&pivot.from, 2, 2);
+    bench.storage.abandon_snapshot(dir, id).await.unwrap();
+    bench.storage.abandon_snapshot(dir, id).await.unwrap();
+    assert_eq!(bench.storage.names(dir).unwrap(), names);
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(2, 2)]));
+}
+
+async fn steps_out_of_order_are_refused<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    let (one, two) = (SnapshotId::random(), SnapshotId::random());
+    assert!(matches!(storage.head(dir).await, Err(DiskError::NoVolume(_))));
+    bench.create().await;
+    assert!(matches!(storage.finish_snapshot(dir, one).await, Err(DiskError::NotPivoting { .. })));
+    assert!(matches!(storage.restore(dir, one).await, Err(DiskError::NoSnapshot { .. })));
+    let fork = bench.lab.directory("fork");
+    assert!(matches!(storage.fork(dir, one, &fork).await, Err(DiskError::NoSnapshot { .. })));
+    storage.begin_snapshot(dir, one).await.unwrap();
+    assert!(matches!(storage.begin_snapshot(dir, two).await, Err(DiskError::Pivoting { .. })));
+    assert!(matches!(storage.finish_snapshot(dir, two).await, Err(DiskError::NotPivoting { .. })));
+    assert!(matches!(storage.restore(dir, one).await, Err(DiskError::NoSnapshot { .. })));
+    storage.finish_snapshot(dir, one).await.unwrap();
+    storage.finish_snapshot(dir, one).await.unwrap();
+    assert!(matches!(storage.abandon_snapshot(dir, one).await, Err(DiskError::NotPivoting { .. })));
+    assert!(matches!(storage.begin_snapshot(dir, one).await, Err(DiskError::SnapshotExists { .. })));
+    storage.forget_snapshot(dir, two).await.unwrap();
+    assert_eq!(storage.names(&fork).unwrap(), Vec::<String>::new());
+}
+
+async fn a_restore_brings_the_snapshot_back_and_keeps_the_others<B: Lab>(bench: Bench<B>) {
+    let dir = &bench.dir;
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let first = bench.snapshot(dir).await;
+    bench.write(dir, 1, 2).await;
+    let second = bench.snapshot(dir).await;
+    bench.write(dir, 1, 3).await;
+    let layers = bench.layers(dir);
+    let head = bench.storage.restore(dir, first).await.unwrap();
+    assert_eq!(bench.lab.content(&head), bench.image_with(&[(1, 1)]));
+    assert_eq!(bench.layers(dir), layers, "what was written last is gone");
+    bench.write(dir, 2, 9).await;
+    let branch = bench.snapshot(dir).await;
+    for (snapshot, blocks) in [(first, vec![(1, 1)]), (second, vec![(1, 2)]), (branch, vec![(1, 1), (2, 9)])]
+    {
+        assert_eq!(bench.snapshot_content(dir, snapshot).await, bench.image_with(&blocks));
+        bench.storage.restore(dir, snapshot).await.unwrap();
+        assert_eq!(bench.head(dir).await, bench.image_with(&blocks));
+    }
+}
+
+async fn a_fork_and_its_source_do_not_see_each_other<B: Lab>(bench: Bench<B>) {
+    let (dir, fork) = (&bench.dir, bench.lab.directory("fork"));
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let snapshot = bench.snapshot(dir).await;
+    bench.write(dir, 1, 2).await;
+    let head = bench.storage.fork(dir, snapshot, &fork).await.unwrap();
+    assert_eq!(bench.storage.head(&fork).await.unwrap(), head);
+    bench.write(&fork, 2, 2).await;
+    assert_eq!(bench.head(&fork).await, bench.image_with(&[(1, 1), (2, 2)]));
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2)]));
+    assert_eq!(bench.snapshot_content(dir, snapshot).await, bench.image_with(&[(1, 1)]));
+    assert!(bench.storage.sizes(&fork).await.unwrap().snapshots.is_empty());
+}
+
+async fn a_fork_needs_nothing_of_its_source<B: Lab>(bench: Bench<B>) {
+    let (dir, fork, again) = (&bench.dir, bench.lab.directory("fork"), bench.lab.directory("again"));
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let snapshot = bench.snapshot(dir).await;
+    bench.storage.fork(dir, snapshot, &fork).await.unwrap();
+    bench.write(&fork, 2, 2).await;
+    let second = bench.snapshot(&fork).await;
+    bench.storage.delete(dir).await.unwrap();
+    assert_eq!(bench.storage.names(dir).unwrap(), Vec::<String>::new());
+    bench.storage.fork(&fork, second, &again).await.unwrap();
+    bench.storage.delete(&fork).await.unwrap();
+    assert_eq!(bench.head(&again).await, bench.image_with(&[(1, 1), (2, 2)]));
+    bench.merge_all(&again).await;
+    assert_eq!(bench.layers(&again), 2, "what was shared is its own now");
+    assert_eq!(bench.head(&again).await, bench.image_with(&[(1, 1), (2, 2)]));
+}
+
+async fn snapshots_go_in_any_order_and_leave_one_layer<B: Lab>(bench: Bench<B>) {
+    let dir = &bench.dir;
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 2, 0, 3], [2, 0, 3, 1]] {
+        bench.create().await;
+        let mut snapshots = Vec::new();
+        for value in 1..5 {
+            bench.write(dir, 1, value).await;
+            bench.write(dir, u64::from(value) + 4, value).await;
+            snapshots.push((bench.snapshot(dir).await, bench.head(dir).await));
+        }
+        bench.write(dir, 0, 0).await;
+        let head = bench.head(dir).await;
+        let mut left = snapshots.clone();
+        for index in order {
+            let id = snapshots[index].0;
+            left.retain(|(other, _)| *other != id);
+            bench.storage.forget_snapshot(dir, id).await.unwrap();
+            bench.merge_all(dir).await;
+            assert_eq!(bench.layers(dir), left.len() + 2, "one for each, the head and the image");
+            for (id, content) in &left {
+                assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+            }
+            assert_eq!(bench.head(dir).await, head);
+        }
+    }
+}
+
+async fn what_a_fork_shares_is_not_touched<B: Lab>(bench: Bench<B>) {
+    let (dir, fork) = (&bench.dir, bench.lab.directory("fork"));
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let first = bench.snapshot(dir).await;
+    bench.write(dir, 1, 2).await;
+    let second = bench.snapshot(dir).await;
+    bench.write(dir, 1, 3).await;
+    bench.storage.fork(dir, second, &fork).await.unwrap();
+    bench.storage.forget_snapshot(dir, first).await.unwrap();
+    bench.storage.forget_snapshot(dir, second).await.unwrap();
+    assert!(bench.storage.redundant(dir).await.unwrap().is_empty());
+    assert!(bench.storage.redundant(&fork).await.unwrap().is_empty());
+    bench.storage.delete(&fork).await.unwrap();
+    bench.merge_all(dir).await;
+    assert_eq!(bench.layers(dir), 2);
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 3)]));
+}
+
+async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
+    let dir = &bench.dir;
+    // A layer's own tables, which are not counted on either side.
+    let tables = 6 * 64 << 10;
+    bench.create().await;
+    for block in 0..6 {
+        bench.write(dir, block, 1).await;
+    }
+    let below = bench.snapshot(dir).await;
+    for block in 0..4 {
+        bench.write(dir, block, 2).await;
+    }
+    let above = bench.snapshot(dir).await;
+    let before = bench.storage.sizes(dir).await.unwrap();
+    assert_eq!(before.virtual_bytes, VIRTUAL);
+    assert!(before.used_bytes >= 10 * 64 << 10, "{before:?}");
+    let (below_sizes, above_sizes) = (before.snapshots[&below], before.snapshots[&above]);
+    assert!(below_sizes.used_bytes >= 4 * 64 << 10 && below_sizes.used_bytes < 6 * 64 << 10, "{before:?}");
+    assert_eq!(above_sizes.used_bytes, 0, "the head has nothing of it overwritten: {before:?}");
+    assert!(above_sizes.referenced_bytes >= 10 * 64 << 10, "{before:?}");
+    assert!(above_sizes.referenced_bytes > below_sizes.referenced_bytes, "{before:?}");
+    bench.storage.forget_snapshot(dir, below).await.unwrap();
+    bench.merge_all(dir).await;
+    let after = bench.storage.sizes(dir).await.unwrap();
+    let freed = before.used_bytes - after.used_bytes;
+    assert!(freed.abs_diff(below_sizes.used_bytes) <= tables, "{before:?} {after:?}");
+    // On a branch of its own, all of a snapshot comes back.
+    bench.storage.restore(dir, above).await.unwrap();
+    bench.write(dir, 7, 7).await;
+    let leaf = bench.snapshot(dir).await;
+    bench.storage.restore(dir, above).await.unwrap();
+    let before = bench.storage.sizes(dir).await.unwrap();
+    bench.storage.forget_snapshot(dir, leaf).await.unwrap();
+    let after = bench.storage.sizes(dir).await.unwrap();
+    assert_eq!(before.used_bytes - after.used_bytes, before.snapshots[&leaf].used_bytes);
+    assert!(before.snapshots[&leaf].used_bytes >= 64 << 10, "{before:?}");
+    // What a fork holds is not freed by deleting here.
+    let fork = bench.lab.directory("fork");
+    bench.storage.fork(dir, above, &fork).await.unwrap();
+    assert_eq!(bench.storage.sizes(dir).await.unwrap().snapshots[&above].used_bytes, 0);
+}
+
+async fn memory_counts_and_goes_with_its_snapshot<B: Lab>(bench: Bench<B>) {
+    let dir = &bench.dir;
+    bench.create().await;
+    let snapshot = bench.snapshot(dir).await;
+    let before = bench.storage.sizes(dir).await.unwrap();
+    let bytes = bench.lab.add_memory(dir, &format!("memory-{snapshot}"));
+    let after = bench.storage.sizes(dir).await.unwrap();
+    assert_eq!(after.used_bytes - before.used_bytes, bytes);
+    let (before, after) = (before.snapshots[&snapshot], after.snapshots[&snapshot]);
+    assert_eq!(after.used_bytes - before.used_bytes, bytes);
+    assert_eq!(after.referenced_bytes - before.referenced_bytes, bytes);
+    bench.storage.settle(dir, None, &[snapshot]).await.unwrap();
+    assert!(bench.storage.names(dir).unwrap().iter().any(|name| name.starts_with("memory-")));
+    bench.storage.forget_snapshot(dir, snapshot).await.unwrap();
+    assert!(!bench.storage.names(dir).unwrap().iter().any(|name| name.starts_with("memory-")));
+}
+
+async fn a_pivot_that_was_cut_short_is_settled_by_where_the_machine_is<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let id = SnapshotId::random();
+    // It runs, and has not moved.
+    let pivot = storage.begin_snapshot(dir, id).await.unwrap();
+    bench.lab.write(&pivot.from, 1, 1);
+    storage.settle(dir, Some(&pivot.from), &[]).await.unwrap();
+    assert_eq!(storage.head(dir).await.unwrap(), pivot.from);
+    assert_eq!(bench.layers(dir), 2);
+    // It runs, and has moved.
+    let pivot = storage.begin_snapshot(dir, id).await.unwrap();
+    bench.lab.write(&pivot.to, 1, 2);
+    storage.settle(dir, Some(&pivot.to), &[id]).await.unwrap();
+    assert_eq!(bench.snapshot_content(dir, id).await, bench.image_with(&[(1, 1)]));
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2)]));
+    // It is down, and nobody knows the snapshot.
+    let other = SnapshotId::random();
+    let pivot = storage.begin_snapshot(dir, other).await.unwrap();
+    storage.settle(dir, None, &[id]).await.unwrap();
+    assert_eq!(storage.head(dir).await.unwrap(), pivot.to);
+    assert!(matches!(storage.restore(dir, other).await, Err(DiskError::NoSnapshot { .. })));
+    bench.merge_all(dir).await;
+    assert_eq!(bench.layers(dir), 3);
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2)]));
+    // It runs somewhere else.
+    let error = storage.settle(dir, Some(&dir.join("other.qcow2")), &[id]).await.unwrap_err();
+    assert!(matches!(error, DiskError::OtherHead { .. }), "{error}");
+}
+
+async fn settling_drops_what_nobody_knows_and_nothing_else<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let known = bench.snapshot(dir).await;
+    let unknown = bench.snapshot(dir).await;
+    storage.restore(dir, known).await.unwrap();
+    bench.lab.add_memory(dir, &format!("memory-{unknown}"));
+    bench.lab.add_memory(dir, &format!("memory-{}", SnapshotId::random()));
+    let kept = ["console.log", "backup.qcow2", ".hidden", "memory-of-a-summer"];
+    let debris = ["0123456789abcdef.qcow2", ".0123456789abcdef.qcow2.new", ".volume.json.0a1b"];
+    for name in kept.iter().chain(&debris) {
+        bench.lab.add_memory(dir, name);
+    }
+    storage.settle(dir, None, &[known]).await.unwrap();
+    let names = storage.names(dir).unwrap();
+    assert!(kept.iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    let head = storage.head(dir).await.unwrap();
+    let head = head.file_name().unwrap().to_str().unwrap();
+    let own = [VOLUME_FILE, "layer0.qcow2", "disk.qcow2", head];
+    assert_eq!(names.len(), kept.len() + own.len(), "{names:?}");
+    assert!(own.iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    assert_eq!(bench.snapshot_content(dir, known).await, bench.image_with(&[(1, 1)]));
+}
+
+async fn a_volume_that_lacks_a_layer_is_left_alone<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    let first = bench.create().await;
+    let snapshot = bench.snapshot(dir).await;
+    bench.snapshot(dir).await;
+    storage.remove(dir, first.file_name().unwrap().to_str().unwrap()).unwrap();
+    let names = storage.names(dir).unwrap();
+    let error = storage.settle(dir, None, &[]).await.unwrap_err();
+    assert!(matches!(&error, DiskError::NoLayer(path) if *path == first), "{error}");
+    assert!(storage.forget_snapshot(dir, snapshot).await.is_err());
+    assert_eq!(storage.names(dir).unwrap(), names);
+    storage.delete(dir).await.unwrap();
+    assert_eq!(storage.names(dir).unwrap(), Vec::<String>::new());
+}
+
+/// What QEMU does in a block commit: data first, then the one layer above it in its own chain.
+fn commit_as_a_machine<B: Lab>(bench: &Bench<B>, merge: &agentiso_host::disk::Merge) {
+    let name =
+        |path: &Path| serde_json::from_value(path.file_name().unwrap().to_str().unwrap().into()).unwrap();
+    bench.storage.commit(&bench.dir, &name(&merge.child), &name(&merge.into)).unwrap();
+    for above in merge.above.iter().take(1) {
+        bench.storage.rebase(&bench.dir, &name(above), &name(&merge.into)).unwrap();
+    }
+}
+
+async fn a_merge_by_a_running_machine_is_followed<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let first = bench.snapshot(dir).await;
+    bench.write(dir, 1, 2).await;
+    let second = bench.snapshot(dir).await;
+    bench.write(dir, 2, 3).await;
+    storage.forget_snapshot(dir, first).await.unwrap();
+    let merges = storage.redundant(dir).await.unwrap();
+    assert_eq!(merges.len(), 1, "{merges:?}");
+    assert!(merges[0].under_head && !merges[0].child_is_head, "{merges:?}");
+    assert_eq!(merges[0].above, [storage.head(dir).await.unwrap()]);
+    storage.begin_merge(dir, &merges[0]).await.unwrap();
+    commit_as_a_machine(&bench, &merges[0]);
+    storage.merged_online(dir, &merges[0]).await.unwrap();
+    storage.merged_online(dir, &merges[0]).await.unwrap();
+    assert_eq!(bench.snapshot_content(dir, second).await, bench.image_with(&[(1, 2)]));
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2), (2, 3)]));
+    assert_eq!(bench.layers(dir), 3);
+    // The machine takes the last one itself, and writes to the lower layer from then on.
+    storage.forget_snapshot(dir, second).await.unwrap();
+    let merges = storage.redundant(dir).await.unwrap();
+    assert!(merges[0].child_is_head && merges[0].above.is_empty(), "{merges:?}");
+    storage.begin_merge(dir, &merges[0]).await.unwrap();
+    commit_as_a_machine(&bench, &merges[0]);
+    storage.settle(dir, Some(&merges[0].into), &[]).await.unwrap();
+    assert_eq!(storage.head(dir).await.unwrap(), merges[0].into);
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2), (2, 3)]));
+    assert_eq!(bench.layers(dir), 2);
+}
+
+async fn a_merge_cut_short_among_its_names_is_finished<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    bench.write(dir, 1, 1).await;
+    let first = bench.snapshot(dir).await;
+    bench.write(dir, 1, 2).await;
+    let second = bench.snapshot(dir).await;
+    bench.write(dir, 2, 3).await;
+    let third = bench.snapshot(dir).await;
+    storage.restore(dir, second).await.unwrap();
+    storage.forget_snapshot(dir, first).await.unwrap();
+    let merge = storage.redundant(dir).await.unwrap().remove(0);
+    assert_eq!(merge.above.len(), 2);
+    storage.begin_merge(dir, &merge).await.unwrap();
+    commit_as_a_machine(&bench, &merge);
+    // One layer is on the lower one, the other still on the upper one, and the snapshot too.
+    storage.settle(dir, None, &[second, third]).await.unwrap();
+    assert!(storage.redundant(dir).await.unwrap().is_empty());
+    assert_eq!(bench.layers(dir), 4);
+    assert_eq!(bench.snapshot_content(dir, second).await, bench.image_with(&[(1, 2)]));
+    assert_eq!(bench.snapshot_content(dir, third).await, bench.image_with(&[(1, 2), (2, 3)]));
+    assert_eq!(bench.head(dir).await, bench.image_with(&[(1, 2)]));
+    let again = storage.merge_offline(dir, &merge).await;
+    again.unwrap();
+}
+
+async fn a_record_that_cannot_be_read_is_an_error_and_can_be_deleted<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    storage.store(dir, "{\"schema\": 7}").unwrap();
+    let error = storage.head(dir).await.unwrap_err();
+    assert!(error.to_string().contains(VOLUME_FILE), "{error}");
+    assert!(storage.settle(dir, None, &[]).await.is_err());
+    storage.delete(dir).await.unwrap();
+    assert_eq!(storage.names(dir).unwrap(), Vec::<String>::new());
+}
