@@ -21,7 +21,7 @@ use crate::boot::rise::as_of_now;
 use crate::disk::{DiskError, Qcow2Storage, Storage, VolumeSizes};
 use crate::files::FileError;
 use crate::hex;
-use crate::machine::{Machine, Parts};
+use crate::machine::{Machine, Parts, room};
 use crate::process::{MachineRecord, Process, ProcessError, host_boot_id};
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
@@ -29,7 +29,7 @@ use crate::qemu::kernel_args::kernel_args;
 use crate::qemu::version::{Qemu, QemuError};
 use crate::qmp::{Event, QmpClient, QmpError};
 use crate::snapshot::take::Taking;
-use crate::snapshot::{SnapshotError, compact, memory};
+use crate::snapshot::{Comparison, SnapshotError, compact, compare, memory};
 use crate::spec::{Booted, MachineSpec};
 use crate::strays::{self, Stray};
 use crate::templates::Templates;
@@ -147,12 +147,14 @@ impl Hypervisor {
     /// Makes a disk and brings a machine up on it, the fastest way there is. On an error, or when the future is
     /// dropped, nothing of it is left.
     pub async fn create(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
-        self.ladder(spec, progress).create().await
+        let booted = self.ladder(spec, progress).create().await?;
+        self.watch_room(spec, &booted.machine).await;
+        Ok(booted)
     }
 
     /// Brings a machine up on the disk it has.
     pub async fn start(&self, spec: &MachineSpec, progress: &Progress) -> Result<Booted, BootError> {
-        self.ladder(spec, progress).start().await
+        self.come_up(spec, Ok(None), progress).await
     }
 
     /// Brings a machine up as it was in a snapshot. Nothing of it runs.
@@ -194,10 +196,35 @@ impl Hypervisor {
         progress: &Progress,
     ) -> Result<Booted, BootError> {
         let ladder = self.ladder(spec, progress);
-        match memory.transpose() {
-            None => ladder.start().await,
-            Some(memory) => ladder.resume(memory).await,
+        let booted = match memory.transpose() {
+            None => ladder.start().await?,
+            Some(memory) => ladder.resume(memory).await?,
+        };
+        self.watch_room(spec, &booted.machine).await;
+        Ok(booted)
+    }
+
+    /// Sees to it that the guest stops before its disk and its snapshots outgrow what the workspace may have.
+    async fn watch_room(&self, spec: &MachineSpec, machine: &Machine) {
+        let watched = async {
+            let head = machine.qmp().disk_head().await?;
+            let longest = room::longest_head(spec, &head.file)?;
+            machine.qmp().watch_growth(&head.node, longest).await?;
+            Ok::<_, SnapshotError>(())
+        };
+        if let Err(error) = watched.await {
+            tracing::warn!(workspace = %spec.id, %error, "the growth of a disk is not watched");
         }
+    }
+
+    /// Lets a guest that stands still for lack of room go on, or says what is missing.
+    pub async fn go_on(&self, spec: &MachineSpec, machine: &Machine) -> Result<Option<String>, SnapshotError> {
+        let missing = room::missing(spec)?;
+        if missing.is_none() {
+            self.watch_room(spec, machine).await;
+            machine.resume().await?;
+        }
+        Ok(missing)
     }
 
     fn memory_inputs(&self, spec: &MachineSpec) -> Inputs {
@@ -221,7 +248,10 @@ impl Hypervisor {
             machine,
             progress,
         };
-        taking.run(snapshot, include_memory).await
+        let pause = taking.run(snapshot, include_memory).await;
+        // It may write to another file now, however that ended.
+        self.watch_room(spec, machine).await;
+        pause
     }
 
     /// Removes a snapshot and gives back what only it held. With a machine, while that runs.
@@ -235,6 +265,23 @@ impl Hypervisor {
         Qcow2Storage.forget_snapshot(&spec.data_dir, snapshot).await?;
         self.compact(spec, machine).await;
         Ok(())
+    }
+
+    /// Compares a machine's disk with a snapshot of it. With a machine, while that runs.
+    pub async fn diff(
+        &self,
+        spec: &MachineSpec,
+        machine: Option<&Machine>,
+        snapshot: SnapshotId,
+    ) -> Result<Comparison, SnapshotError> {
+        let dir = &spec.data_dir;
+        let Some(machine) = machine else { return compare::compare(dir, snapshot, None).await };
+        // What a running machine writes to cannot be read from outside: it is frozen in a snapshot for the time.
+        let now = SnapshotId::random();
+        self.snapshot(spec, machine, now, false, &Progress::silent()).await?;
+        let compared = compare::compare(dir, snapshot, Some(now)).await;
+        self.delete_snapshot(spec, Some(machine), now).await?;
+        compared
     }
 
     /// Finishes or undoes what a crash cut short; snapshots that are not among the known ones go.
@@ -257,7 +304,11 @@ impl Hypervisor {
     /// Space that is not given back now is given back by the next delete or start.
     async fn compact(&self, spec: &MachineSpec, machine: Option<&Machine>) {
         let compacted = match machine {
-            Some(machine) => compact::online(&spec.data_dir, machine.qmp()).await,
+            Some(machine) => {
+                let compacted = compact::online(&spec.data_dir, machine.qmp()).await;
+                self.watch_room(spec, machine).await;
+                compacted
+            }
             None => compact::offline(&spec.data_dir).await,
         };
         if let Err(error) = compacted {

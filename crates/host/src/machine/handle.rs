@@ -247,6 +247,9 @@ impl Watcher {
                         if let Some(stall) = event.stall() {
                             self.stall.send_replace(stall);
                         }
+                        if event.is_growth() {
+                            self.hold().await;
+                        }
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => events_open = false,
@@ -263,6 +266,18 @@ impl Watcher {
             tracing::warn!(%error, "the sockets of a machine that ended were not removed");
         }
         ExitReason::of(exit, announced, &self.console_log, &self.stderr_log)
+    }
+}
+
+impl Watcher {
+    /// Stops a guest that has used up its disk, before it writes more.
+    async fn hold(&self) {
+        match self.qmp.execute("stop", None).await {
+            Ok(_) => {
+                self.stall.send_replace(Some("it has used up its disk, snapshots included".to_owned()));
+            }
+            Err(error) => tracing::warn!(%error, "a guest that has used up its disk was not stopped"),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod exit;
 mod handle;
 mod link;
 mod logs;
+pub(crate) mod room;
 
 pub use exit::{ExitCause, ExitReason};
 pub use handle::{Machine, PssError};

@@ -179,9 +179,14 @@ pub(crate) fn qcow2_node(name: &str, file: &Path) -> Value {
         "discard": "unmap", "detect-zeroes": "unmap",
         // The host's page cache is used, and a flush of the guest reaches the disk.
         "cache": {"direct": false, "no-flush": false},
-        "file": {"driver": "file", "filename": text(file), "discard": "unmap",
+        "file": {"driver": "file", "node-name": file_node(name), "filename": text(file), "discard": "unmap",
                  "cache": {"direct": false, "no-flush": false}},
     })
+}
+
+/// The node of the file below a qcow2 node: what grows on the host.
+pub(crate) fn file_node(name: &str) -> String {
+    format!("{name}-file")
 }
 
 fn disk(file: Option<&Path>) -> Value {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
-use crate::qemu::argv::qcow2_node;
+use crate::qemu::argv::{file_node, qcow2_node};
 
 /// A file that QEMU has open as part of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,12 @@ impl QmpClient {
     /// From now on the guest writes to the overlay; what it has written so far stays as it is.
     pub async fn pivot(&self, head: &str, overlay: &str) -> Result<(), QmpError> {
         self.execute("blockdev-snapshot", Some(json!({"node": head, "overlay": overlay}))).await.map(drop)
+    }
+
+    /// Has QEMU tell when the file below the head grows beyond this length.
+    pub async fn watch_growth(&self, head: &str, length: u64) -> Result<(), QmpError> {
+        let arguments = json!({"node-name": file_node(head), "write-threshold": length});
+        self.execute("block-set-write-threshold", Some(arguments)).await.map(drop)
     }
 
     /// Merges a frozen layer into the one below it. `below` is the name that the layer above refers to from then on.

@@ -64,6 +64,11 @@ impl Event {
         }
     }
 
+    /// Whether a disk has grown beyond the length that was set for it.
+    pub fn is_growth(&self) -> bool {
+        self.name == "BLOCK_WRITE_THRESHOLD"
+    }
+
     /// The status, if this is a MIGRATION event.
     pub fn migration_status(&self) -> Option<&str> {
         (self.name == "MIGRATION").then(|| self.data.get("status").and_then(Value::as_str)).flatten()

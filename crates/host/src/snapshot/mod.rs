@@ -7,12 +7,14 @@
 //! ```
 //!
 //! [`take`] does that, [`memory`] is the template form of a machine's memory, [`compact`] gives back what deleted
-//! snapshots held, [`error`] says what can go wrong.
+//! snapshots held, [`compare`] says what changed since, [`error`] what can go wrong.
 
 pub(crate) mod compact;
+pub(crate) mod compare;
 mod error;
 pub(crate) mod memory;
 mod stream;
 pub(crate) mod take;
 
+pub use compare::Comparison;
 pub use error::SnapshotError;

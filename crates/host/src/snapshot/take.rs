@@ -130,8 +130,8 @@ impl<'a> Overlay<'a> {
     async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
         let head = qmp.disk_head().await?.node;
         let name = pivot.to.file_stem().unwrap_or_default().to_string_lossy();
-        // Node names have at most 31 characters and begin with a letter.
-        let node: String = format!("disk-{name}").chars().take(31).collect();
+        // Node names begin with a letter and have at most 31 characters, the file's below it included.
+        let node: String = format!("d-{name}").chars().take(26).collect();
         qmp.open_overlay(&node, &pivot.to).await?;
         Ok(Self { qmp, head, node })
     }
