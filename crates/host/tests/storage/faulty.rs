@@ -20,6 +20,12 @@ pub(crate) enum Fault {
     CrashAfter,
 }
 
+impl Fault {
+    pub(crate) fn is_crash(self) -> bool {
+        matches!(self, Self::CrashBefore | Self::CrashAfter)
+    }
+}
+
 type Torn = Arc<dyn Fn(&Path, &Path) + Send + Sync>;
 
 #[derive(Clone)]
@@ -66,7 +72,7 @@ impl<L: Layers> Faulty<L> {
         }
         plan.left = None;
         plan.hit = true;
-        plan.crashed = matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
+        plan.crashed = fault.is_crash();
         Some(fault)
     }
 

@@ -1,7 +1,11 @@
 //! Volumes, judged by what is read from them: one suite for every backend, and random stories against a model.
 
 mod conformance;
+mod faulty;
 mod lab;
 mod memory_lab;
+mod property;
 mod qcow2_file;
 mod qcow2_lab;
+mod qemu;
+mod story;

@@ -74,15 +74,14 @@ pub(super) fn fork(
 
 /// The record goes last: without it, a first layer that is still there would pass for a volume.
 pub(super) fn delete(layers: &impl Layers, dir: &Path) -> Result<(), DiskError> {
-    let mut removed = false;
-    for name in layers.names(dir)? {
-        let layer = LayerName::parse(&name).is_some_and(|layer| layer.is_own() || layer.is_image());
-        if layer || memory_of(&name).is_some() || is_half_made(&name) {
-            layers.remove(dir, &name)?;
-            removed = true;
+    let names = layers.names(dir)?;
+    for name in &names {
+        let layer = LayerName::parse(name).is_some_and(|layer| layer.is_own() || layer.is_image());
+        if layer || memory_of(name).is_some() || is_half_made(name) {
+            layers.remove(dir, name)?;
         }
     }
-    if removed {
+    if !names.is_empty() {
         layers.sync(dir)?;
     }
     layers.remove(dir, VOLUME_FILE)

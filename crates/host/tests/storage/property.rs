@@ -1,0 +1,68 @@
+//! Random stories: whatever happens, and wherever it is cut short, volumes hold what they should.
+
+use proptest::prelude::*;
+
+use crate::faulty::Fault;
+use crate::lab::{BLOCKS, Lab};
+use crate::memory_lab::MemoryLab;
+use crate::qcow2_lab::Qcow2Lab;
+use crate::story::{Step, Story, Turn};
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = 0..8usize;
+    prop_oneof![
+        4 => (0..BLOCKS, 0..5u8).prop_map(|(block, value)| Step::Write { block, value }),
+        4 => (0..BLOCKS, 0..5u8).prop_map(|(block, value)| Step::Snapshot { block, value }),
+        1 => Just(Step::Abandon),
+        2 => which.clone().prop_map(|which| Step::Restore { which }),
+        2 => which.clone().prop_map(|which| Step::Fork { which }),
+        3 => which.clone().prop_map(|which| Step::Forget { which }),
+        4 => (which, any::<bool>()).prop_map(|(which, by_machine)| Step::Merge { which, by_machine }),
+        1 => Just(Step::Destroy),
+    ]
+}
+
+fn fault() -> impl Strategy<Value = Option<(usize, Fault)>> {
+    let kind = prop_oneof![
+        Just(Fault::Before),
+        Just(Fault::After),
+        Just(Fault::CrashBefore),
+        Just(Fault::CrashAfter)
+    ];
+    proptest::option::weighted(0.4, (0..8usize, kind))
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    (0..4usize, step(), fault(), any::<bool>(), any::<u64>())
+        .prop_map(|(volume, step, fault, survives, kept)| Turn { volume, step, fault, survives, kept })
+}
+
+fn tell<B: Lab>(turns: &[Turn]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut story = Story::<B>::begin().await;
+        for turn in turns {
+            story.turn(turn).await;
+        }
+        story.end().await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn volumes_in_memory_hold_what_they_should(turns in proptest::collection::vec(turn(), 1..60)) {
+        tell::<MemoryLab>(&turns);
+    }
+}
+
+proptest! {
+    // Real files take longer.
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn volumes_in_qcow2_files_hold_what_they_should(turns in proptest::collection::vec(turn(), 1..60)) {
+        tell::<Qcow2Lab>(&turns);
+    }
+}

@@ -1,0 +1,161 @@
+//! Merged layers, judged by QEMU's own tools: written, checked and read by them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_host::command::Invocation;
+use agentiso_host::disk::{Backing, Qcow2Storage, Storage};
+
+const SIZE: u64 = 600 << 20;
+
+struct Disk {
+    root: tempfile::TempDir,
+    dir: PathBuf,
+}
+
+async fn qemu(program: &str, arguments: &[&str]) -> String {
+    let done = Invocation::new(program, Duration::from_secs(120)).args(arguments).run().await;
+    done.unwrap_or_else(|error| panic!("{error}")).stdout
+}
+
+async fn is_missing() -> bool {
+    let mut missing = false;
+    for program in ["qemu-img", "qemu-io"] {
+        missing |= Invocation::new(program, Duration::from_secs(60)).arg("--version").run().await.is_err();
+    }
+    if missing {
+        agentiso_testkit::record_skip("qemu-img and qemu-io are not installed");
+    }
+    missing
+}
+
+impl Disk {
+    async fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let image = root.path().join("image.qcow2");
+        qemu("qemu-img", &["create", "-q", "-f", "qcow2", image.to_str().unwrap(), "600M"]).await;
+        qemu("qemu-io", &["-f", "qcow2", "-c", "write -P 9 0 3M", image.to_str().unwrap()]).await;
+        let dir = root.path().join("volume");
+        std::fs::create_dir(&dir).unwrap();
+        let backing = Backing { name: "image".to_owned(), layers: vec![image] };
+        Qcow2Storage.create_from_image(&dir, &backing, SIZE).await.unwrap();
+        Self { root, dir }
+    }
+
+    /// Lets qemu-io write to the head.
+    async fn write(&self, commands: &[&str]) {
+        let head = Qcow2Storage.head(&self.dir).await.unwrap();
+        let mut arguments = vec!["-d", "unmap", "-f", "qcow2"];
+        for command in commands {
+            arguments.extend(["-c", command]);
+        }
+        arguments.push(head.to_str().unwrap());
+        qemu("qemu-io", &arguments).await;
+    }
+
+    async fn snapshot(&self) -> SnapshotId {
+        let id = SnapshotId::random();
+        Qcow2Storage.begin_snapshot(&self.dir, id).await.unwrap();
+        Qcow2Storage.finish_snapshot(&self.dir, id).await.unwrap();
+        id
+    }
+
+    /// Keeps what is on the disk, as QEMU reads it.
+    async fn keep(&self, of: Option<SnapshotId>) -> PathBuf {
+        let top = Qcow2Storage.chain(&self.dir, of).await.unwrap().remove(0);
+        let kept = self.root.path().join(format!("kept-{}", SnapshotId::random()));
+        let (top, out) = (top.to_str().unwrap(), kept.to_str().unwrap());
+        qemu("qemu-img", &["convert", "-f", "qcow2", "-O", "qcow2", top, out]).await;
+        kept
+    }
+
+    async fn assert_is(&self, of: Option<SnapshotId>, kept: &Path) {
+        let top = Qcow2Storage.chain(&self.dir, of).await.unwrap().remove(0);
+        let (top, kept) = (top.to_str().unwrap(), kept.to_str().unwrap());
+        qemu("qemu-img", &["compare", "-f", "qcow2", "-F", "qcow2", top, kept]).await;
+    }
+
+    async fn merge_all(&self) {
+        while let Some(merge) = Qcow2Storage.redundant(&self.dir).await.unwrap().first() {
+            Qcow2Storage.merge_offline(&self.dir, merge).await.unwrap();
+            self.check(&merge.into).await;
+        }
+    }
+
+    /// QEMU finds neither an error nor a cluster that is counted and not used.
+    async fn check(&self, layer: &Path) {
+        let report =
+            qemu("qemu-img", &["check", "-f", "qcow2", "--output=json", layer.to_str().unwrap()]).await;
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["check-errors"], 0, "{report}");
+        assert!(report.get("leaks").is_none() && report.get("corruptions").is_none(), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn what_qemu_wrote_is_merged_and_qemu_finds_nothing_wrong() {
+    if is_missing().await {
+        return;
+    }
+    let disk = Disk::new().await;
+    disk.write(&["write -P 1 0 1M", "write -P 2 5M 1M", "write -P 3 590M 2M"]).await;
+    let first = disk.snapshot().await;
+    // Parts of clusters, zeroes over data and over nothing, discards, and a table that the layer below lacks.
+    disk.write(&["write -P 4 4k 4k", "write -z 5M 128k", "write -z -u 5248k 64k", "write -z 100M 192k"])
+        .await;
+    disk.write(&["discard 0 64k", "discard 1M 1M", "write -P 5 300M 3M", "write -P 6 6143k 2k"]).await;
+    let second = disk.snapshot().await;
+    disk.write(&["write -P 7 300M 64k", "write -z -u 590M 1M", "write -P 8 512M 64k"]).await;
+    let (middle, head) = (disk.keep(Some(second)).await, disk.keep(None).await);
+    Qcow2Storage.forget_snapshot(&disk.dir, first).await.unwrap();
+    disk.merge_all().await;
+    disk.assert_is(Some(second), &middle).await;
+    disk.assert_is(None, &head).await;
+    let before = Qcow2Storage.sizes(&disk.dir).await.unwrap().used_bytes;
+    Qcow2Storage.forget_snapshot(&disk.dir, second).await.unwrap();
+    disk.merge_all().await;
+    disk.assert_is(None, &head).await;
+    let after = Qcow2Storage.sizes(&disk.dir).await.unwrap().used_bytes;
+    // A megabyte was zeroed and a cluster overwritten; the upper layer's own tables go as well.
+    assert!(before - after >= (1 << 20) + (64 << 10), "{before} {after}");
+    // QEMU goes on writing to what we wrote.
+    disk.write(&["write -P 10 0 8M", "write -P 11 200M 4M", "discard 590M 2M"]).await;
+    disk.check(&Qcow2Storage.head(&disk.dir).await.unwrap()).await;
+    // Reading another byte than the one given ends qemu-io with an error.
+    disk.write(&["read -P 10 0 8M", "read -P 11 200M 4M", "read -P 5 301M 1M"]).await;
+}
+
+#[tokio::test]
+async fn a_name_that_was_changed_is_found_by_qemu_and_changed_again_by_both() {
+    if is_missing().await {
+        return;
+    }
+    let disk = Disk::new().await;
+    let mut snapshots = Vec::new();
+    for block in 0..5 {
+        disk.write(&[&format!("write -P {} {}M 1M", block + 1, block)]).await;
+        snapshots.push(disk.snapshot().await);
+    }
+    let content = disk.keep(None).await;
+    let head = Qcow2Storage.head(&disk.dir).await.unwrap();
+    let head = head.to_str().unwrap();
+    // Each time, the head is put on another layer.
+    for id in snapshots.into_iter().rev() {
+        Qcow2Storage.forget_snapshot(&disk.dir, id).await.unwrap();
+        let merges = Qcow2Storage.redundant(&disk.dir).await.unwrap();
+        for merge in merges.iter().filter(|merge| !merge.child_is_head) {
+            Qcow2Storage.merge_offline(&disk.dir, merge).await.unwrap();
+        }
+        let info = qemu("qemu-img", &["info", "--output=json", head]).await;
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let below = Qcow2Storage.chain(&disk.dir, None).await.unwrap().remove(1);
+        let below = below.file_name().unwrap().to_str().unwrap();
+        assert_eq!(info["backing-filename"], below);
+        assert_eq!(info["backing-filename-format"], "qcow2");
+        // QEMU writes the header in its own way, with the name somewhere else.
+        qemu("qemu-img", &["rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", below, head]).await;
+        disk.check(Path::new(head)).await;
+        disk.assert_is(None, &content).await;
+    }
+}

@@ -1,0 +1,325 @@
+//! Volumes and what they should hold, told step by step. Every step may fail or be cut short.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_host::disk::{DiskError, LayerName, Layers, Merge, Storage, VOLUME_FILE};
+
+use crate::faulty::{Fault, Faulty};
+use crate::lab::{Content, Lab, VIRTUAL, image_content};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Write {
+        block: u64,
+        value: u8,
+    },
+    /// With what the machine writes between its move and the end of the snapshot.
+    Snapshot {
+        block: u64,
+        value: u8,
+    },
+    Abandon,
+    Restore {
+        which: usize,
+    },
+    Fork {
+        which: usize,
+    },
+    Forget {
+        which: usize,
+    },
+    Merge {
+        which: usize,
+        by_machine: bool,
+    },
+    Destroy,
+}
+
+/// A step, what goes wrong in it, and whether the machine survives a crash.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) volume: usize,
+    pub(crate) step: Step,
+    pub(crate) fault: Option<(usize, Fault)>,
+    pub(crate) survives: bool,
+    /// Which of the uncertain changes a loss of power leaves, bit by bit.
+    pub(crate) kept: u64,
+}
+
+/// What a volume should hold.
+#[derive(Clone, Debug)]
+struct Kept {
+    dir: PathBuf,
+    head: Content,
+    snapshots: Vec<(SnapshotId, Content)>,
+}
+
+impl Kept {
+    fn ids(&self) -> Vec<SnapshotId> {
+        self.snapshots.iter().map(|(id, _)| *id).collect()
+    }
+
+    fn pick(&self, which: usize) -> Option<(SnapshotId, Content)> {
+        self.snapshots.get(which % self.snapshots.len().max(1)).cloned()
+    }
+}
+
+/// What a step that did not succeed means for the volume.
+#[derive(Debug, Default)]
+struct Failed {
+    /// What a machine writes to.
+    head: Option<PathBuf>,
+    /// What the head may hold as well.
+    or: Option<Content>,
+    /// A directory that recovery removes.
+    half_made: Option<PathBuf>,
+    gone: bool,
+}
+
+pub(crate) struct Story<B: Lab> {
+    lab: Arc<B>,
+    storage: Faulty<B::Backend>,
+    volumes: Vec<Kept>,
+    made: usize,
+}
+
+impl<B: Lab> Story<B> {
+    pub(crate) async fn begin() -> Self {
+        let lab = Arc::new(B::new());
+        let half = lab.clone();
+        let storage = Faulty::new(lab.backend(), move |child, into| half.commit_half(child, into));
+        let dir = lab.directory("0");
+        storage.create_from_image(&dir, &lab.image(), VIRTUAL).await.unwrap();
+        let volumes = vec![Kept { dir, head: image_content(), snapshots: Vec::new() }];
+        Self { lab, storage, volumes, made: 1 }
+    }
+
+    pub(crate) async fn turn(&mut self, turn: &Turn) {
+        if self.volumes.is_empty() {
+            return;
+        }
+        let index = turn.volume % self.volumes.len();
+        if let Some((steps, fault)) = turn.fault {
+            self.storage.arm(steps, fault);
+        }
+        let failed = self.step(index, &turn.step).await;
+        let hit = self.storage.mend();
+        let crashed = hit && turn.fault.is_some_and(|(_, fault)| fault.is_crash());
+        match failed {
+            Ok(()) => {}
+            Err((error, _)) if !hit => panic!("{:?} failed: {error}", turn.step),
+            Err((_, failed)) => {
+                let mut bits = turn.kept;
+                let survives = turn.survives || !crashed;
+                if !survives {
+                    self.lab.power_loss(&mut || {
+                        bits = bits.rotate_right(1);
+                        bits & 1 == 1
+                    });
+                }
+                if !crashed && !failed.gone {
+                    self.check_content(index).await;
+                }
+                self.recover(index, failed, survives).await;
+            }
+        }
+        if hit {
+            // What was not certain to be on disk in other volumes is now settled as well.
+            for kept in self.volumes.clone() {
+                self.storage.settle(&kept.dir, None, &kept.ids()).await.unwrap();
+            }
+        }
+        for index in 0..self.volumes.len() {
+            self.check_content(index).await;
+            self.check_files(index).await;
+        }
+    }
+
+    async fn recover(&mut self, index: usize, failed: Failed, survives: bool) {
+        if let Some(half_made) = failed.half_made {
+            self.storage.delete(&half_made).await.unwrap();
+            assert!(self.storage.names(&half_made).unwrap().is_empty());
+        }
+        if failed.gone {
+            let kept = self.volumes.remove(index);
+            self.storage.delete(&kept.dir).await.unwrap();
+            assert!(self.storage.names(&kept.dir).unwrap().is_empty());
+            return;
+        }
+        let kept = &self.volumes[index];
+        let running = failed.head.filter(|_| survives);
+        self.storage.settle(&kept.dir, running.as_deref(), &kept.ids()).await.unwrap();
+        if let Some(or) = failed.or
+            && self.lab.content(&self.storage.head(&kept.dir).await.unwrap()) == or
+        {
+            self.volumes[index].head = or;
+        }
+    }
+
+    async fn step(&mut self, index: usize, step: &Step) -> Result<(), (DiskError, Failed)> {
+        let kept = self.volumes[index].clone();
+        let dir = &kept.dir;
+        let head = self.lab_head(dir).await;
+        let running = || Failed { head: Some(head.clone()), ..Failed::default() };
+        match step {
+            Step::Write { block, value } => {
+                self.lab.write(&head, *block, *value);
+                set(&mut self.volumes[index].head, *block, *value);
+                Ok(())
+            }
+            Step::Snapshot { block, value } => {
+                let id = SnapshotId::random();
+                let begun = self.storage.begin_snapshot(dir, id).await;
+                let pivot = begun.map_err(|error| (error, running()))?;
+                self.lab.write(&pivot.to, *block, *value);
+                set(&mut self.volumes[index].head, *block, *value);
+                let moved = Failed { head: Some(pivot.to), ..Failed::default() };
+                self.storage.finish_snapshot(dir, id).await.map_err(|error| (error, moved))?;
+                self.volumes[index].snapshots.push((id, kept.head));
+                Ok(())
+            }
+            Step::Abandon => {
+                let id = SnapshotId::random();
+                self.storage.begin_snapshot(dir, id).await.map_err(|error| (error, running()))?;
+                self.storage.abandon_snapshot(dir, id).await.map_err(|error| (error, running()))
+            }
+            Step::Restore { which } => {
+                let Some((id, content)) = kept.pick(*which) else { return Ok(()) };
+                let or = Some(content.clone());
+                let restored = self.storage.restore(dir, id).await;
+                restored.map_err(|error| (error, Failed { or, ..Failed::default() }))?;
+                self.volumes[index].head = content;
+                Ok(())
+            }
+            Step::Fork { which } => self.fork(&kept, *which).await,
+            Step::Forget { which } => {
+                let Some((id, _)) = kept.pick(*which) else { return Ok(()) };
+                self.volumes[index].snapshots.retain(|(other, _)| *other != id);
+                self.storage.forget_snapshot(dir, id).await.map_err(|error| (error, running()))
+            }
+            Step::Merge { which, by_machine } => {
+                let merges = self.storage.redundant(dir).await.unwrap();
+                let Some(merge) = merges.get(which % merges.len().max(1)) else { return Ok(()) };
+                match *by_machine && merge.under_head {
+                    true => self.merge_by_machine(dir, merge, running()).await,
+                    false => {
+                        let merged = self.storage.merge_offline(dir, merge).await;
+                        merged.map_err(|error| (error, Failed::default()))
+                    }
+                }
+            }
+            Step::Destroy => {
+                let gone = Failed { gone: true, ..Failed::default() };
+                self.storage.delete(dir).await.map_err(|error| (error, gone))?;
+                assert!(self.storage.names(dir).unwrap().is_empty());
+                self.volumes.remove(index);
+                Ok(())
+            }
+        }
+    }
+
+    async fn fork(&mut self, source: &Kept, which: usize) -> Result<(), (DiskError, Failed)> {
+        // Enough to be in each other's way.
+        let Some((id, content)) = source.pick(which).filter(|_| self.volumes.len() < 4) else {
+            return Ok(());
+        };
+        let dir = self.lab.directory(&self.made.to_string());
+        self.made += 1;
+        if let Err(error) = self.storage.fork(&source.dir, id, &dir).await {
+            return Err((error, Failed { half_made: Some(dir), ..Failed::default() }));
+        }
+        self.volumes.push(Kept { dir, head: content, snapshots: Vec::new() });
+        Ok(())
+    }
+
+    /// What QEMU does in a block commit: data first, then the one layer above it in its own chain.
+    async fn merge_by_machine(
+        &self,
+        dir: &Path,
+        merge: &Merge,
+        running: Failed,
+    ) -> Result<(), (DiskError, Failed)> {
+        self.storage.begin_merge(dir, merge).await.map_err(|error| (error, running))?;
+        let machine = self.lab.backend();
+        machine.commit(dir, &name(&merge.child), &name(&merge.into)).unwrap();
+        let chain = self.lab.backend().chain(dir, None).await.unwrap();
+        for above in merge.above.iter().filter(|above| chain.contains(above)) {
+            machine.rebase(dir, &name(above), &name(&merge.into)).unwrap();
+        }
+        let head = if merge.child_is_head { merge.into.clone() } else { chain[0].clone() };
+        let moved = Failed { head: Some(head), ..Failed::default() };
+        self.storage.merged_online(dir, merge).await.map_err(|error| (error, moved))
+    }
+
+    async fn lab_head(&self, dir: &Path) -> PathBuf {
+        self.lab.backend().head(dir).await.unwrap()
+    }
+
+    async fn check_content(&self, index: usize) {
+        let kept = &self.volumes[index];
+        let backend = self.lab.backend();
+        let head = backend.chain(&kept.dir, None).await.unwrap().remove(0);
+        // A machine that has moved writes to the pivot's upper layer before the record says so.
+        if self.storage.load(&kept.dir).unwrap().is_some_and(|text| !text.contains("pivot")) {
+            assert_eq!(self.lab.content(&head), kept.head, "the head of {}", kept.dir.display());
+        }
+        for (id, content) in &kept.snapshots {
+            let layer = backend.chain(&kept.dir, Some(*id)).await.unwrap().remove(0);
+            assert_eq!(self.lab.content(&layer), *content, "the snapshot {id}");
+        }
+    }
+
+    /// Every file is needed by somebody, and the sizes are possible.
+    async fn check_files(&self, index: usize) {
+        let kept = &self.volumes[index];
+        let backend = self.lab.backend();
+        let mut needed = BTreeSet::from([kept.dir.join(VOLUME_FILE)]);
+        for of in kept.ids().into_iter().map(Some).chain([None]) {
+            needed.extend(backend.chain(&kept.dir, of).await.unwrap());
+        }
+        let there = backend.names(&kept.dir).unwrap().into_iter().map(|name| kept.dir.join(name)).collect();
+        assert_eq!(needed, there);
+        let sizes = backend.sizes(&kept.dir).await.unwrap();
+        assert_eq!(sizes.virtual_bytes, VIRTUAL);
+        assert_eq!(
+            sizes.snapshots.keys().copied().collect::<BTreeSet<_>>(),
+            kept.ids().into_iter().collect()
+        );
+        for snapshot in sizes.snapshots.values() {
+            assert!(snapshot.used_bytes <= snapshot.referenced_bytes, "{sizes:?}");
+            assert!(snapshot.used_bytes <= sizes.used_bytes, "{sizes:?}");
+        }
+    }
+
+    /// When all but one volume and all snapshots are gone, one layer is left on the image.
+    pub(crate) async fn end(mut self) {
+        let Some(mut kept) = self.volumes.pop() else { return };
+        for other in self.volumes.drain(..) {
+            self.storage.delete(&other.dir).await.unwrap();
+        }
+        for (id, _) in kept.snapshots.drain(..) {
+            self.storage.forget_snapshot(&kept.dir, id).await.unwrap();
+        }
+        while let Some(merge) = self.storage.redundant(&kept.dir).await.unwrap().first() {
+            self.storage.merge_offline(&kept.dir, merge).await.unwrap();
+        }
+        assert_eq!(self.storage.names(&kept.dir).unwrap().len(), 3, "record, image, head");
+        self.volumes.push(kept);
+        self.check_content(0).await;
+        self.check_files(0).await;
+    }
+}
+
+fn set(content: &mut Content, block: u64, value: u8) {
+    match value {
+        0 => content.remove(&block),
+        value => content.insert(block, value),
+    };
+}
+
+fn name(path: &Path) -> LayerName {
+    LayerName::try_from(path.file_name().unwrap().to_str().unwrap().to_owned()).unwrap()
+}
