@@ -13,10 +13,32 @@ use crate::samples::Samples;
 pub(crate) enum Key {
     PlainBoot,
     ColdCreate,
+    ColdCreateCall,
     TemplateCreate,
     TemplateCreateCall,
     TemplateFirstExec,
     StartAfterStop,
+    PooledCreate,
+    PooledFirstExec,
+    PooledExec,
+    MemorySnapshot,
+    PauseByQemu,
+    PauseByTicker,
+    ClockLoss,
+    TickerAlone,
+    MemoryFork,
+    ManyForks,
+    ForkMemory,
+    MemoryRestore,
+    DiskRestore,
+    FirstSnapshots,
+    LastSnapshots,
+    DeleteSnapshot,
+    ReadBefore,
+    ReadThrough,
+    DiskBefore,
+    DiskWithSnapshots,
+    DiskAfter,
     CrunRun,
     BwrapRun,
     Exec,
@@ -38,13 +60,35 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 46] = [
         Self::PlainBoot,
         Self::ColdCreate,
+        Self::ColdCreateCall,
         Self::TemplateCreate,
         Self::TemplateCreateCall,
         Self::TemplateFirstExec,
         Self::StartAfterStop,
+        Self::PooledCreate,
+        Self::PooledFirstExec,
+        Self::PooledExec,
+        Self::MemorySnapshot,
+        Self::PauseByQemu,
+        Self::PauseByTicker,
+        Self::ClockLoss,
+        Self::TickerAlone,
+        Self::MemoryFork,
+        Self::ManyForks,
+        Self::ForkMemory,
+        Self::MemoryRestore,
+        Self::DiskRestore,
+        Self::FirstSnapshots,
+        Self::LastSnapshots,
+        Self::DeleteSnapshot,
+        Self::ReadBefore,
+        Self::ReadThrough,
+        Self::DiskBefore,
+        Self::DiskWithSnapshots,
+        Self::DiskAfter,
         Self::CrunRun,
         Self::BwrapRun,
         Self::Exec,
@@ -69,10 +113,32 @@ impl Key {
         match self {
             Self::PlainBoot => "plain QEMU boot of the same kernel",
             Self::ColdCreate => "cold boot to first exec",
+            Self::ColdCreateCall => "  of which workspace_create, cold",
             Self::TemplateCreate => "create from a template to first exec",
             Self::TemplateCreateCall => "  of which workspace_create",
             Self::TemplateFirstExec => "  of which the first exec",
             Self::StartAfterStop => "start after stop to first exec",
+            Self::PooledCreate => "workspace_create from the pool",
+            Self::PooledFirstExec => "  first exec after it",
+            Self::PooledExec => "  exec in the same machines, warm",
+            Self::MemorySnapshot => "snapshot with memory, the whole call",
+            Self::PauseByQemu => "  source's pause, by QEMU",
+            Self::PauseByTicker => "  source's pause, by a ticker inside",
+            Self::ClockLoss => "  of which its clock did not run",
+            Self::TickerAlone => "  the ticker's largest gap without a snapshot",
+            Self::MemoryFork => "fork with memory to first exec",
+            Self::ManyForks => "10 forks with memory, all answering",
+            Self::ForkMemory => "  each of them adds, PSS",
+            Self::MemoryRestore => "restore with memory to first exec",
+            Self::DiskRestore => "restore of the disk alone to first exec",
+            Self::FirstSnapshots => "disk snapshot, the first 5 in a row",
+            Self::LastSnapshots => "disk snapshot, the last 5 in a row",
+            Self::DeleteSnapshot => "deleting a disk snapshot",
+            Self::ReadBefore => "reading 64 MiB before any snapshot",
+            Self::ReadThrough => "reading the same through all snapshots",
+            Self::DiskBefore => "workspace on disk before any snapshot",
+            Self::DiskWithSnapshots => "  with all snapshots",
+            Self::DiskAfter => "  after deleting them",
             Self::CrunRun => "crun run true",
             Self::BwrapRun => "bwrap true",
             Self::Exec => "exec true over MCP",
@@ -107,6 +173,8 @@ pub(crate) enum Measured {
     Bytes(u64),
     /// With the reason, such as a tool that is not installed.
     Absent(String),
+    /// It was tried, and what came is not what the name says; with the reason. A goal about it is missed.
+    Failed(String),
 }
 
 impl Measured {
@@ -142,8 +210,23 @@ impl Figures {
             Measured::Times(samples) => Some(samples.p50().as_secs_f64()),
             Measured::Transfer { micros, .. } => Some(*micros as f64 / 1e6),
             Measured::Bytes(bytes) => Some(*bytes as f64),
-            Measured::Absent(_) => None,
+            Measured::Absent(_) | Measured::Failed(_) => None,
         }
+    }
+
+    /// The time that 95 of 100 operations did not exceed, in seconds.
+    pub(crate) fn p95(&self, key: Key) -> Option<f64> {
+        match self.0.get(&key)? {
+            Measured::Times(samples) => Some(samples.p95().as_secs_f64()),
+            Measured::Transfer { .. } | Measured::Bytes(_) | Measured::Absent(_) | Measured::Failed(_) => {
+                None
+            }
+        }
+    }
+
+    /// How many times as long, or as large, the first is.
+    pub(crate) fn ratio(&self, a: Key, b: Key) -> Option<f64> {
+        Some(self.number(a)? / self.number(b)?)
     }
 }
 

@@ -1,20 +1,9 @@
-//! What was promised, as limits on figures of one run. Times are judged as ratios only: they then mean the same
-//! on every machine.
+//! The promises judged by the figures of one run.
 
 use serde::Serialize;
 
-use crate::figures::{Figures, Key};
-
-/// A restored workspace against a booted one.
-const CREATE_SHARE: f64 = 1.0 / 6.0;
-
-/// A command over MCP against the least it can cost: the way there and back, and the process.
-const EXEC_FACTOR: f64 = 2.0;
-
-/// Twenty idle workspaces of 512 MB with the daemon.
-const IDLE_BYTES: f64 = 2.5e9;
-
-const DAEMON_BYTES: f64 = 40e6;
+use crate::figures::{Figures, Key, Measured};
+use crate::promises::{PROMISES, Promise};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,56 +36,39 @@ pub(crate) struct Goal {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     Ratio,
+    Seconds,
     Bytes,
 }
 
 /// The goals over the figures of one run.
 pub(crate) fn judge(figures: &Figures) -> Vec<Goal> {
-    let number = |key| figures.number(key);
-    let over = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
-    let sum = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
-    let least = sum(number(Key::RawEcho), number(Key::GuestSpawn));
-    vec![
-        goal(
-            "create from a template to first exec / cold boot to first exec, p50",
-            over(number(Key::TemplateCreate), number(Key::ColdCreate)),
-            CREATE_SHARE,
-            Unit::Ratio,
-        ),
-        goal(
-            "exec true over MCP / (raw echo + spawn inside the guest), p50",
-            over(number(Key::Exec), least),
-            EXEC_FACTOR,
-            Unit::Ratio,
-        ),
-        goal(
-            "20 idle 512 MB workspaces with the daemon, PSS",
-            number(Key::IdleMemory),
-            IDLE_BYTES,
-            Unit::Bytes,
-        ),
-        goal("the daemon with 20 workspaces, PSS", number(Key::IdleDaemon), DAEMON_BYTES, Unit::Bytes),
-    ]
+    PROMISES.iter().map(|promise| promise.judge(figures)).collect()
 }
 
-fn goal(title: &'static str, measured: Option<f64>, limit: f64, unit: Unit) -> Goal {
-    let verdict = match measured {
-        Some(value) if value <= limit => Verdict::Met,
-        Some(_) => Verdict::Missed,
-        None => Verdict::NotMeasured,
-    };
-    Goal { title, measured, limit, unit, verdict }
+impl Promise {
+    fn judge(&self, figures: &Figures) -> Goal {
+        let Self { title, of, value, limit, unit } = *self;
+        let measured = value(figures);
+        let verdict = match (measured, figures.get(of)) {
+            (Some(value), _) if value <= limit => Verdict::Met,
+            (Some(_), _) | (None, Some(Measured::Failed(_))) => Verdict::Missed,
+            (None, _) => Verdict::NotMeasured,
+        };
+        Goal { title, measured, limit, unit, verdict }
+    }
 }
 
 /// Comparisons beside the goals: a name, and how many times as long (or large) the first is.
 pub(crate) fn ratios(figures: &Figures) -> Vec<(&'static str, Option<f64>)> {
-    let over = |a, b| Some(figures.number(a)? / figures.number(b)?);
+    let over = |a, b| figures.ratio(a, b);
     vec![
         ("cold boot to first exec / plain QEMU boot", over(Key::ColdCreate, Key::PlainBoot)),
         ("create from a template / plain QEMU boot", over(Key::TemplateCreate, Key::PlainBoot)),
         ("create from a template / crun run", over(Key::TemplateCreate, Key::CrunRun)),
         ("create from a template / bwrap", over(Key::TemplateCreate, Key::BwrapRun)),
         ("start after stop / cold boot to first exec", over(Key::StartAfterStop, Key::ColdCreate)),
+        ("fork with memory / create from a template", over(Key::MemoryFork, Key::TemplateCreate)),
+        ("reading through all snapshots / before any", over(Key::ReadThrough, Key::ReadBefore)),
         ("exec over MCP / crun exec", over(Key::Exec, Key::CrunExec)),
         ("exec over MCP / exec at the agent", over(Key::Exec, Key::AgentExec)),
         ("the agent's ping / raw echo", over(Key::AgentPing, Key::RawEcho)),
@@ -110,10 +82,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::figures::Measured;
 
     fn millis(ms: u64) -> Measured {
         Measured::times([Duration::from_millis(ms)])
+    }
+
+    fn verdict(figures: &Figures, of: Key) -> Verdict {
+        PROMISES.iter().find(|promise| promise.of == of).unwrap().judge(figures).verdict
     }
 
     #[test]
@@ -125,8 +100,31 @@ mod tests {
         figures.set(Key::GuestSpawn, millis(4));
         figures.set(Key::Exec, millis(11));
         figures.set(Key::IdleMemory, Measured::Bytes(2_500_000_001));
-        let verdicts: Vec<_> = judge(&figures).into_iter().map(|goal| goal.verdict).collect();
+        let verdicts = [Key::TemplateCreate, Key::Exec, Key::IdleMemory, Key::IdleDaemon]
+            .map(|key| verdict(&figures, key));
         assert_eq!(verdicts, [Verdict::Met, Verdict::Missed, Verdict::Missed, Verdict::NotMeasured]);
+    }
+
+    #[test]
+    fn what_was_tried_in_vain_is_missed() {
+        let mut figures = Figures::default();
+        figures.set(Key::ColdCreateCall, millis(6000));
+        assert_eq!(verdict(&figures, Key::PooledCreate), Verdict::NotMeasured);
+        figures.set(Key::PooledCreate, Measured::Failed("not from the pool".to_owned()));
+        assert_eq!(verdict(&figures, Key::PooledCreate), Verdict::Missed);
+    }
+
+    #[test]
+    fn pauses_are_judged_by_both_their_percentiles() {
+        let mut figures = Figures::default();
+        let pauses = (1..=20).map(|turn| Duration::from_millis(if turn > 18 { 100 } else { 10 }));
+        figures.set(Key::PauseByQemu, Measured::times(pauses));
+        let verdicts: Vec<_> = PROMISES
+            .iter()
+            .filter(|promise| promise.of == Key::PauseByQemu)
+            .map(|promise| promise.judge(&figures).verdict)
+            .collect();
+        assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
     }
 
     #[test]

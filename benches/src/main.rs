@@ -14,7 +14,10 @@ mod memory;
 mod output;
 mod plain_boot;
 mod plain_machine;
+mod pool;
+mod process_memory;
 mod program;
+mod promises;
 mod raw_echo;
 mod report;
 mod restart;
@@ -23,6 +26,7 @@ mod run_dir;
 mod samples;
 mod sections;
 mod setup;
+mod snapshots;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -11,7 +11,8 @@ use crate::plain_machine::Plain;
 use crate::samples::timed;
 use crate::setup::Setup;
 use crate::{
-    containers, create, exec, files, memory, output, plain_boot, raw_echo, restart, rootfs, run_dir, say,
+    containers, create, exec, files, memory, output, plain_boot, pool, raw_echo, restart, rootfs, run_dir,
+    say, snapshots,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,6 +29,16 @@ pub(crate) enum Section {
     Create,
     /// Start after stop
     Restart,
+    /// Creates from the pool
+    Pool,
+    /// Snapshots with memory of a machine that writes to it
+    SnapshotMemory,
+    /// Forks with memory, one by one and ten at once
+    ForkMemory,
+    /// Restores, with memory and of the disk alone
+    Restore,
+    /// A hundred disk snapshots in a row
+    SnapshotChain,
     /// 1 GiB of output
     Output,
     /// 100 MiB files
@@ -38,13 +49,18 @@ pub(crate) enum Section {
 
 impl Section {
     /// The echo comes right before what it is compared with.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Containers,
         Self::PlainBoot,
         Self::RawEcho,
         Self::Exec,
         Self::Create,
         Self::Restart,
+        Self::Pool,
+        Self::SnapshotMemory,
+        Self::ForkMemory,
+        Self::Restore,
+        Self::SnapshotChain,
         Self::Output,
         Self::Files,
         Self::Memory,
@@ -62,6 +78,11 @@ impl Section {
             Self::Exec => exec::measure(setup),
             Self::Create => create::measure(setup),
             Self::Restart => restart::measure(setup),
+            Self::Pool => pool::measure(setup),
+            Self::SnapshotMemory => snapshots::memory::measure(setup),
+            Self::ForkMemory => snapshots::forks::measure(setup),
+            Self::Restore => snapshots::restores::measure(setup),
+            Self::SnapshotChain => snapshots::chain::measure(setup),
             Self::Output => output::measure(setup),
             Self::Files => files::measure(setup),
             Self::Memory => memory::measure(setup),

@@ -27,15 +27,43 @@ pub(crate) struct Runs {
     pub(crate) restarts: usize,
     pub(crate) round_trips: usize,
     pub(crate) container_starts: usize,
+    pub(crate) pooled: usize,
+    pub(crate) snapshots: usize,
+    pub(crate) forks: usize,
+    pub(crate) batches: usize,
+    pub(crate) restores: usize,
+    pub(crate) chain: usize,
 }
 
 impl Runs {
-    pub(crate) const FULL: Self =
-        Self { boots: 10, creates: 20, restarts: 10, round_trips: 200, container_starts: 50 };
+    pub(crate) const FULL: Self = Self {
+        boots: 10,
+        creates: 20,
+        restarts: 10,
+        round_trips: 200,
+        container_starts: 50,
+        pooled: 20,
+        snapshots: 50,
+        forks: 10,
+        batches: 3,
+        restores: 10,
+        chain: 100,
+    };
 
     /// To see that the benchmark works; its figures say little.
-    pub(crate) const QUICK: Self =
-        Self { boots: 2, creates: 3, restarts: 2, round_trips: 40, container_starts: 5 };
+    pub(crate) const QUICK: Self = Self {
+        boots: 2,
+        creates: 3,
+        restarts: 2,
+        round_trips: 40,
+        container_starts: 5,
+        pooled: 3,
+        snapshots: 5,
+        forks: 3,
+        batches: 1,
+        restores: 2,
+        chain: 20,
+    };
 }
 
 #[derive(Debug)]
@@ -53,10 +81,20 @@ impl Setup {
         Ok(Self { dir, cache, image, runs })
     }
 
-    /// A server whose machines are of the size that is measured.
+    /// A server whose machines are of the size that is measured. It keeps none ready: they would be in the way of
+    /// every figure that is not about them.
     pub(crate) fn host(&self, config: &str) -> TestHost {
+        self.host_with(format!("{config}[pool]\nenabled = false\n"))
+    }
+
+    /// A server that keeps machines ready, as it does unless it is told not to.
+    pub(crate) fn pooled_host(&self) -> TestHost {
+        self.host_with(String::new())
+    }
+
+    fn host_with(&self, config: String) -> TestHost {
         TestHost::start_with(HostOptions {
-            config: config.to_owned(),
+            config,
             vcpus: VCPUS,
             memory_mb: MEMORY_MB,
             disk_gb: DISK_GB,

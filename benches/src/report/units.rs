@@ -25,7 +25,8 @@ pub(super) fn ratio(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
         Some(v) if v >= 10.0 => format!("{v:.0} ×"),
-        Some(v) if v >= 1.0 => format!("{v:.1} ×"),
+        Some(v) if v >= 2.0 => format!("{v:.1} ×"),
+        Some(v) if v >= 1.0 => format!("{v:.2} ×"),
         Some(v) => format!("1/{:.1}", 1.0 / v),
     }
 }
@@ -34,7 +35,7 @@ pub(super) fn ratio(value: Option<f64>) -> String {
 pub(super) fn figure(measured: Option<&Measured>) -> (String, String) {
     match measured {
         None => ("–".to_owned(), "not run".to_owned()),
-        Some(Measured::Absent(reason)) => ("–".to_owned(), reason.clone()),
+        Some(Measured::Absent(reason) | Measured::Failed(reason)) => ("–".to_owned(), reason.clone()),
         Some(Measured::Bytes(count)) => (bytes(*count as f64), String::new()),
         Some(Measured::Transfer { bytes, micros }) => {
             let time = Duration::from_micros(*micros);
@@ -56,6 +57,10 @@ pub(super) fn figure(measured: Option<&Measured>) -> (String, String) {
 pub(super) fn goal(goal: &Goal) -> (String, String) {
     match goal.unit {
         Unit::Ratio => (ratio(goal.measured), ratio(Some(goal.limit))),
+        Unit::Seconds => {
+            let shown = |seconds| duration(Duration::from_secs_f64(seconds));
+            (goal.measured.map_or_else(|| "–".to_owned(), shown), shown(goal.limit))
+        }
         Unit::Bytes => (goal.measured.map_or_else(|| "–".to_owned(), bytes), bytes(goal.limit)),
     }
 }
@@ -73,7 +78,7 @@ mod tests {
 
     #[test]
     fn ratios_below_one_are_shares() {
-        assert_eq!([None, Some(0.125), Some(1.94), Some(31.0)].map(ratio), ["–", "1/8.0", "1.9 ×", "31 ×"]);
+        assert_eq!([None, Some(0.125), Some(1.94), Some(31.0)].map(ratio), ["–", "1/8.0", "1.94 ×", "31 ×"]);
     }
 
     #[test]

@@ -58,6 +58,7 @@ fn figure(measured: &Measured) -> Value {
         Measured::Transfer { bytes, micros } => json!({"bytes": bytes, "us": micros}),
         Measured::Bytes(bytes) => json!({ "bytes": bytes }),
         Measured::Absent(reason) => json!({ "absent": reason }),
+        Measured::Failed(reason) => json!({ "failed": reason }),
     }
 }
 

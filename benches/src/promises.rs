@@ -1,0 +1,145 @@
+//! What was promised. Times are promised as ratios, which mean the same on every machine; only the pause of a machine
+//! that goes on is promised in milliseconds.
+
+use crate::figures::{Figures, Key};
+use crate::goals::Unit;
+
+/// How long a machine may stand still while its memory is kept.
+const PAUSE_P50: f64 = 0.020;
+const PAUSE_P95: f64 = 0.060;
+
+/// A limit on a figure.
+pub(crate) struct Promise {
+    pub(crate) title: &'static str,
+    /// The figure it is about.
+    pub(crate) of: Key,
+    pub(crate) value: fn(&Figures) -> Option<f64>,
+    pub(crate) limit: f64,
+    pub(crate) unit: Unit,
+}
+
+pub(crate) const PROMISES: [Promise; 17] = [
+    Promise {
+        title: "create from a template to first exec / cold boot to first exec, p50",
+        of: Key::TemplateCreate,
+        value: |figures| figures.ratio(Key::TemplateCreate, Key::ColdCreate),
+        limit: 1.0 / 6.0,
+        unit: Unit::Ratio,
+    },
+    // Against the least it can cost: the way there and back, and the process.
+    Promise {
+        title: "exec true over MCP / (raw echo + spawn inside the guest), p50",
+        of: Key::Exec,
+        value: |figures| {
+            let least = figures.number(Key::RawEcho)? + figures.number(Key::GuestSpawn)?;
+            Some(figures.number(Key::Exec)? / least)
+        },
+        limit: 2.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "20 idle 512 MB workspaces with the daemon, PSS",
+        of: Key::IdleMemory,
+        value: |figures| figures.number(Key::IdleMemory),
+        limit: 2.5e9,
+        unit: Unit::Bytes,
+    },
+    Promise {
+        title: "the daemon with 20 workspaces, PSS",
+        of: Key::IdleDaemon,
+        value: |figures| figures.number(Key::IdleDaemon),
+        limit: 40e6,
+        unit: Unit::Bytes,
+    },
+    Promise {
+        title: "source's pause for a snapshot with memory, by QEMU, p50",
+        of: Key::PauseByQemu,
+        value: |figures| figures.number(Key::PauseByQemu),
+        limit: PAUSE_P50,
+        unit: Unit::Seconds,
+    },
+    Promise {
+        title: "source's pause for a snapshot with memory, by QEMU, p95",
+        of: Key::PauseByQemu,
+        value: |figures| figures.p95(Key::PauseByQemu),
+        limit: PAUSE_P95,
+        unit: Unit::Seconds,
+    },
+    Promise {
+        title: "source's pause for a snapshot with memory, by a ticker inside, p50",
+        of: Key::PauseByTicker,
+        value: |figures| figures.number(Key::PauseByTicker),
+        limit: PAUSE_P50,
+        unit: Unit::Seconds,
+    },
+    Promise {
+        title: "source's pause for a snapshot with memory, by a ticker inside, p95",
+        of: Key::PauseByTicker,
+        value: |figures| figures.p95(Key::PauseByTicker),
+        limit: PAUSE_P95,
+        unit: Unit::Seconds,
+    },
+    Promise {
+        title: "fork with memory to first exec / cold boot to first exec, p50",
+        of: Key::MemoryFork,
+        value: |figures| figures.ratio(Key::MemoryFork, Key::ColdCreate),
+        limit: 1.0 / 8.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "10 forks with memory, all answering / one, p50",
+        of: Key::ManyForks,
+        value: |figures| figures.ratio(Key::ManyForks, Key::MemoryFork),
+        limit: 6.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "what each fork with memory adds, PSS",
+        of: Key::ForkMemory,
+        value: |figures| figures.number(Key::ForkMemory),
+        limit: 60e6,
+        unit: Unit::Bytes,
+    },
+    Promise {
+        title: "restore with memory to first exec / cold boot to first exec, p50",
+        of: Key::MemoryRestore,
+        value: |figures| figures.ratio(Key::MemoryRestore, Key::ColdCreate),
+        limit: 1.0 / 8.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "restore of the disk alone to first exec / cold boot to first exec, p50",
+        of: Key::DiskRestore,
+        value: |figures| figures.ratio(Key::DiskRestore, Key::ColdCreate),
+        limit: 1.0 / 5.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "workspace_create from the pool / cold boot to its answer, p50",
+        of: Key::PooledCreate,
+        value: |figures| figures.ratio(Key::PooledCreate, Key::ColdCreateCall),
+        limit: 0.01,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "first exec in a machine from the pool / a warm exec, p50",
+        of: Key::PooledFirstExec,
+        value: |figures| figures.ratio(Key::PooledFirstExec, Key::PooledExec),
+        limit: 2.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "the last disk snapshots in a row / the first, p50 of 5",
+        of: Key::LastSnapshots,
+        value: |figures| figures.ratio(Key::LastSnapshots, Key::FirstSnapshots),
+        limit: 1.5,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "workspace on disk after deleting all snapshots / before them",
+        of: Key::DiskAfter,
+        value: |figures| figures.ratio(Key::DiskAfter, Key::DiskBefore),
+        limit: 1.05,
+        unit: Unit::Ratio,
+    },
+];

@@ -1,0 +1,150 @@
+//! A process that writes memory, and a watch on the machine's clocks; see `load.c`, which runs inside.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use agentiso_testkit::TestWorkspace;
+use anyhow::{Context, Result};
+
+use crate::process_memory::wait;
+use crate::program;
+
+const SOURCE: &str = include_str!("load.c");
+
+/// A hundred lines of C.
+const COMPILE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Until the whole buffer has been written to once, with some time to spare.
+const WARM_UP: Duration = Duration::from_secs(5);
+
+/// What the process writes in a second. A host that lets it write less than most of it measures something else.
+const BYTES_PER_SECOND: f64 = 20e6;
+const ENOUGH: f64 = 0.8;
+
+/// After this many seconds a clock that shows seconds only begins again.
+const MINUTE: u64 = 60;
+
+/// The load, running in a machine.
+pub(super) struct Load<'a> {
+    workspace: &'a TestWorkspace<'a>,
+}
+
+/// What there was since the question before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Between two ticks, by the machine's own clock.
+    pub(super) largest_gap: Duration,
+    written: u64,
+    asked_us: u64,
+    /// A second of the real-time clock, and when it began by the machine's own clock.
+    second: u64,
+    began_us: u64,
+}
+
+impl<'a> Load<'a> {
+    pub(super) fn start(workspace: &'a TestWorkspace<'a>, dir: &Path) -> Result<Self> {
+        // Without libraries of its own, so that it runs on every image. As text, because files are written as text.
+        workspace.write("/root/load.hex", &hex(&compiled(dir)?));
+        workspace.sh("basenc --decode --base16 /root/load.hex > /root/load && chmod +x /root/load");
+        workspace.sh("/root/load run /run/load");
+        wait(WARM_UP);
+        Ok(Self { workspace })
+    }
+
+    pub(super) fn ask(&self) -> Result<Seen> {
+        let answer = self.workspace.exec("/root/load ask /run/load");
+        anyhow::ensure!(answer.exit_code == 0, "the load does not answer: {answer:?}");
+        Seen::parse(&answer.stdout).with_context(|| format!("not an answer of the load: {answer:?}"))
+    }
+}
+
+impl Seen {
+    fn parse(line: &str) -> Option<Self> {
+        let numbers: Vec<u64> =
+            line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        let [gap, written, asked_us, second, began_us] = numbers[..] else { return None };
+        Some(Self { largest_gap: Duration::from_micros(gap), written, asked_us, second, began_us })
+    }
+
+    /// The longest that a ticker on a clock that never stops can have waited since `before`: its largest gap by the
+    /// machine's clock, and all the time that clock did not run.
+    pub(super) fn pause_since(&self, before: &Self) -> Duration {
+        self.largest_gap + self.lost_since(before)
+    }
+
+    /// How far the machine's clock fell behind the real-time clock.
+    pub(super) fn lost_since(&self, before: &Self) -> Duration {
+        let own = self.began_us.saturating_sub(before.began_us);
+        let mut real = (MINUTE + self.second - before.second) % MINUTE * 1_000_000;
+        // The clocks differ by what was lost; whole minutes cannot be seen.
+        while real + 500_000 < own {
+            real += MINUTE * 1_000_000;
+        }
+        Duration::from_micros(real.saturating_sub(own))
+    }
+
+    /// Fails when the process did not get to write what it should have.
+    pub(super) fn ensure_busy_since(&self, before: &Self) -> Result<()> {
+        let seconds = self.asked_us.saturating_sub(before.asked_us) as f64 / 1e6;
+        let rate = self.written.saturating_sub(before.written) as f64 / seconds.max(1e-6);
+        anyhow::ensure!(rate >= ENOUGH * BYTES_PER_SECOND, "only {:.1} MB/s were written", rate / 1e6);
+        Ok(())
+    }
+}
+
+/// The compiler is the one that links Rust programs.
+fn compiled(dir: &Path) -> Result<Vec<u8>> {
+    let (source, binary) = (dir.join("load.c"), dir.join("load"));
+    std::fs::write(&source, SOURCE).context("writing the load's source")?;
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-static", "-s", "-o"]).arg(&binary).arg(&source);
+    program::run(&mut command, COMPILE_LIMIT)?;
+    std::fs::read(&binary).context("reading the load")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64, began_us: u64) -> Seen {
+        Seen { largest_gap: Duration::from_millis(2), written: 0, asked_us: began_us, second, began_us }
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_lost_time() {
+        let lost = at(34, 16_600_379).lost_since(&at(30, 12_613_000));
+        assert_eq!(lost, Duration::from_micros(12_621));
+        assert_eq!(at(34, 16_600_379).pause_since(&at(30, 12_613_000)), Duration::from_micros(14_621));
+    }
+
+    #[test]
+    fn minutes_are_crossed_and_small_differences_forgiven() {
+        assert_eq!(at(2, 5_990_000).lost_since(&at(56, 0)), Duration::from_millis(10));
+        assert_eq!(at(2, 65_990_000).lost_since(&at(56, 0)), Duration::from_millis(10));
+        assert_eq!(at(2, 6_000_001).lost_since(&at(56, 0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn answers_are_read_whole_or_not_at_all() {
+        let seen = Seen::parse("2000 40960 77 34 99\n").unwrap();
+        assert_eq!((seen.largest_gap, seen.written, seen.second), (Duration::from_millis(2), 40960, 34));
+        assert_eq!(Seen::parse("2000 40960 77 34"), None);
+    }
+
+    #[test]
+    fn too_little_load_is_an_error() {
+        let before = Seen { written: 0, ..at(0, 0) };
+        assert!(Seen { written: 20_000_000, ..at(1, 1_000_000) }.ensure_busy_since(&before).is_ok());
+        assert!(Seen { written: 10_000_000, ..at(1, 1_000_000) }.ensure_busy_since(&before).is_err());
+    }
+}
