@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::args::{Slot, input_schema};
 use crate::profile::Profile;
-use crate::registry::{TOOLS, Tool};
+use crate::registry::{EARLIER, SINGLE_ACTIONS, TOOLS, Tool};
 
 const INTRODUCTION: &str = "\
 <!-- Written by `agentiso_mcp::docs::render`. Change the tools in crates/mcp/src/tools, not this file. -->
@@ -32,10 +32,23 @@ One request may have up to 64 MiB. Longer ones are refused and skipped; the sess
 
 ";
 
+const SINGLE: &str = "\
+# Single actions
+
+What `snapshot` does under its actions, as tools of their own: easier for small models, and known to clients of earlier
+versions. They are listed where `--tools` names them (two are part of `core`) and can be called wherever `snapshot` is
+offered. Each takes `name` for `snapshot_name` and the other way round.
+
+";
+
 /// The text of `docs/tools.md`.
 pub fn render() -> String {
     let mut text = INTRODUCTION.to_owned();
     for tool in TOOLS {
+        section(&mut text, tool);
+    }
+    text.push_str(SINGLE);
+    for tool in SINGLE_ACTIONS {
         section(&mut text, tool);
     }
     closing(&mut text);
@@ -58,7 +71,7 @@ fn section(text: &mut String, tool: &Tool) {
     } else {
         text.push_str("| argument | type | |\n|---|---|---|\n");
         let schema = input_schema(tool.slots, false);
-        for slot in tool.slots {
+        for slot in tool.slots.iter().filter(|slot| slot.is_listed()) {
             let name = slot.parameter().name();
             let property = &schema["properties"][name];
             let needed = if slot.is_required(false) { "**required.** " } else { "" };
@@ -107,13 +120,18 @@ fn closing(text: &mut String) {
     };
     let targets =
         TOOLS.iter().filter(|tool| tool.slots.iter().any(|slot| matches!(slot, Slot::Target(_)))).count();
+    let earlier: Vec<String> = EARLIER
+        .iter()
+        .filter(|(name, _, _)| !SINGLE_ACTIONS.iter().any(|single| single.name == *name))
+        .map(|(name, _, now)| format!("`{name}` (now in `{now}`)"))
+        .collect();
     write(
         text,
         format_args!(
-            "## Profiles\n\n`full` offers all tools. `core` offers {core}; in it the workspace may be left out (in the \
+            "# Profiles\n\n`full` offers all tools. `core` offers {core}; in it the workspace may be left out (in the \
              {targets} tools that work on one) while the session owns exactly one. `--read-only` offers only tools \
-             that change nothing. `workspace_exec` (now `exec`) and `workspace_ip` (now part of `workspace_info`) are \
-             names of earlier versions: they can be called but are not listed.\n"
+             that change nothing. {} are names of earlier versions: they can be called but are not listed.\n",
+            earlier.join(" and "),
         ),
     );
 }

@@ -20,11 +20,8 @@ pub(crate) fn render(profile: &Profile) -> String {
         has("workspace_create"),
         "workspace_create makes one in seconds. Create one per task, use it for the whole task.",
     );
-    line(
-        profile.target_may_be_left_out(),
-        "workspace_id may be left out while you own exactly one workspace.",
-    );
-    line(!profile.target_may_be_left_out(), "workspace_id takes the name or the UUID of a workspace.");
+    line(profile.is_core(), "workspace_id may be left out while you own exactly one workspace.");
+    line(!profile.is_core(), "workspace_id takes the name or the UUID of a workspace.");
     line(
         has("exec"),
         "exec runs a shell command and waits for it. A non-zero exit_code is an answer, not an error. Each call is a \
@@ -33,6 +30,20 @@ pub(crate) fn render(profile: &Profile) -> String {
     line(
         has("file_write") || has("file_read"),
         "Paths are absolute; /workspace is the place for your work. The file tools need no shell quoting.",
+    );
+    line(
+        has("snapshot"),
+        "Before anything risky: snapshot create (it takes a moment, the workspace goes on). If it goes wrong: snapshot \
+         restore. With include_memory running processes come back too.",
+    );
+    line(
+        has("snapshot_create") && has("snapshot_restore"),
+        "Before anything risky: snapshot_create (it takes a moment). If it goes wrong: snapshot_restore.",
+    );
+    line(
+        has("workspace_fork"),
+        "To try several ideas at once: workspace_fork makes new machines out of snapshots, in a moment. Keep the best, \
+         destroy the rest.",
     );
     line(has("workspace_stop"), "workspace_stop keeps the disk, workspace_start brings it back.");
     line(
@@ -53,11 +64,17 @@ mod tests {
 
     #[test]
     fn instructions_are_short_and_name_only_tools_that_are_offered() {
-        for (tools, read_only) in [("full", false), ("core", false), ("full", true), ("exec", false)] {
+        for (tools, read_only) in [
+            ("full", false),
+            ("core", false),
+            ("full", true),
+            ("exec", false),
+            ("core,workspace_fork", false),
+        ] {
             let profile = Profile::parse(tools, read_only).unwrap();
             let text = render(&profile);
             assert!(text.len() < MAX_BYTES, "{tools}: {} bytes", text.len());
-            for tool in crate::registry::names() {
+            for tool in crate::registry::listable().map(|tool| tool.name) {
                 let offered = profile.tools().any(|t| t.name == tool);
                 let named =
                     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|word| word == tool);

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::registry::{self, Tool};
 
-/// The tools for small models; those that do not exist in this version are left out.
+/// The tools for small models.
 const CORE: &[&str] = &[
     "workspace_create",
     "exec",
@@ -46,8 +46,8 @@ impl Profile {
             match *word {
                 "full" => wanted.extend(registry::names()),
                 "core" => wanted.extend(CORE),
-                name => match registry::find(name) {
-                    Some((tool, _)) => wanted.push(tool.name),
+                name => match registry::find(name).next() {
+                    Some((_, listed_as)) => wanted.push(listed_as),
                     None => {
                         return Err(ProfileError::UnknownTool {
                             wanted: name.chars().take(80).collect(),
@@ -59,8 +59,7 @@ impl Profile {
             }
         }
         // In the registry's order, whatever the order of the words: the list is the same for the same choice.
-        let tools = registry::TOOLS
-            .iter()
+        let tools = registry::listable()
             .filter(|tool| wanted.contains(&tool.name) && (!read_only || tool.hints.read_only))
             .map(|tool| tool.name)
             .collect();
@@ -68,17 +67,17 @@ impl Profile {
     }
 
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> + '_ {
-        registry::TOOLS.iter().copied().filter(|tool| self.tools.contains(&tool.name))
+        registry::listable().filter(|tool| self.tools.contains(&tool.name))
     }
 
     /// The tool that a call by this name runs, also by a name of earlier versions.
     pub(crate) fn find(&self, name: &str) -> Option<&'static Tool> {
-        let (tool, listed_as) = registry::find(name)?;
-        self.tools.contains(&listed_as).then_some(tool)
+        registry::find(name).find(|(_, listed_as)| self.tools.contains(listed_as)).map(|(tool, _)| tool)
     }
 
-    /// Whether the workspace may be left out while the session owns exactly one.
-    pub(crate) fn target_may_be_left_out(&self) -> bool {
+    /// Whether it is for small models: tools are listed in their short form, and the workspace may be left out while
+    /// the session owns exactly one.
+    pub(crate) fn is_core(&self) -> bool {
         self.core
     }
 
@@ -97,11 +96,14 @@ mod tests {
 
     #[test]
     fn core_is_the_short_list_and_a_name_adds_to_it() {
-        let core = ["workspace_create", "workspace_destroy", "exec", "file_read", "file_write", "file_list"];
-        assert_eq!(names("core", false), core);
-        assert!(names("core, workspace_info", false).contains(&"workspace_info"));
-        assert!(Profile::parse("core,exec", false).unwrap().target_may_be_left_out());
-        assert!(!Profile::parse("full", false).unwrap().target_may_be_left_out());
+        let mut core = CORE.to_vec();
+        let mut listed = names("core", false);
+        core.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, core);
+        assert!(names("core, workspace_fork", false).contains(&"workspace_fork"));
+        assert!(Profile::parse("core,exec", false).unwrap().is_core());
+        assert!(!Profile::parse("full", false).unwrap().is_core());
     }
 
     #[test]
@@ -122,6 +124,18 @@ mod tests {
             Some("exec")
         );
         assert!(Profile::parse("exec", false).unwrap().find("workspace_ip").is_none());
+    }
+
+    #[test]
+    fn single_actions_are_listed_where_they_are_named_and_callable_where_all_are() {
+        let callable = |tools: &str, name: &str| Profile::parse(tools, false).unwrap().find(name).is_some();
+        assert!(!names("full", false).contains(&"snapshot_create"));
+        assert!(callable("full", "snapshot_create") && callable("snapshot", "snapshot_delete"));
+        assert!(!callable("core", "snapshot") && !callable("core", "snapshot_delete"));
+        assert_eq!(names("snapshot_list,exec", false), ["exec", "snapshot_list"]);
+        assert!(!callable("snapshot_list,exec", "snapshot") && !callable("exec", "snapshot_list"));
+        assert_eq!(names("full,snapshot_diff", true).last(), Some(&"snapshot_diff"));
+        assert!(Profile::parse("full", true).unwrap().find("snapshot_restore").is_none());
     }
 
     #[test]

@@ -27,13 +27,30 @@ pub(crate) const TOOLS: &[&Tool] = &[
     &tools::file_write::TOOL,
     &tools::file_edit::TOOL,
     &tools::file_list::TOOL,
+    &tools::snapshot::TOOL,
+    &tools::workspace_fork::TOOL,
 ];
 
-/// Names of earlier versions: callable, never listed. With the tool that runs and the one whose place in a
-/// profile it shares.
-const EARLIER: &[(&str, &Tool, &str)] = &[
+/// What one listed tool does under several actions, as tools of their own: easier for small models. Listed only
+/// where a profile names them, callable wherever the tool with the actions is offered.
+pub(crate) const SINGLE_ACTIONS: &[&Tool] = &[
+    &tools::snapshot_create::TOOL,
+    &tools::snapshot_restore::TOOL,
+    &tools::snapshot_list::TOOL,
+    &tools::snapshot_delete::TOOL,
+    &tools::snapshot_diff::TOOL,
+];
+
+/// Names of earlier versions: callable, not listed. With the tool that runs and the one whose place in a profile
+/// it shares.
+pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("workspace_exec", &tools::exec::TOOL, "exec"),
     ("workspace_ip", &tools::workspace_ip::TOOL, "workspace_info"),
+    ("snapshot_create", &tools::snapshot_create::TOOL, "snapshot"),
+    ("snapshot_restore", &tools::snapshot_restore::TOOL, "snapshot"),
+    ("snapshot_list", &tools::snapshot_list::TOOL, "snapshot"),
+    ("snapshot_delete", &tools::snapshot_delete::TOOL, "snapshot"),
+    ("snapshot_diff", &tools::snapshot_diff::TOOL, "snapshot"),
 ];
 
 /// What a call runs with, besides its arguments.
@@ -70,18 +87,20 @@ impl Hints {
 }
 
 impl Tool {
-    pub(crate) fn listed(&self, target_may_be_left_out: bool) -> ListedTool {
+    /// As clients see it. The short form is for small models: the workspace may be left out, and there is no schema
+    /// of the answer, which they do not read but pay for.
+    pub(crate) fn listed(&self, short: bool) -> ListedTool {
         // No tool reaches beyond the machine it works on: guests have no network unless they are given one.
         let annotations = ToolAnnotations::new()
             .read_only(self.hints.read_only)
             .destructive(self.hints.destructive)
             .idempotent(self.hints.idempotent)
             .open_world(false);
-        let input = Arc::new(input_schema(self.slots, target_may_be_left_out));
-        ListedTool::new(self.name, self.description, input)
+        let input = Arc::new(input_schema(self.slots, short));
+        let listed = ListedTool::new(self.name, self.description, input)
             .with_title(self.title)
-            .with_raw_output_schema(Arc::new(output_schema((self.output)())))
-            .with_annotations(annotations)
+            .with_annotations(annotations);
+        if short { listed } else { listed.with_raw_output_schema(Arc::new(output_schema((self.output)()))) }
     }
 }
 
@@ -115,13 +134,17 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> + Clone {
     TOOLS.iter().map(|tool| tool.name)
 }
 
-/// The tool of this name, and the name under which profiles know it.
-pub(crate) fn find(name: &str) -> Option<(&'static Tool, &'static str)> {
-    let listed = TOOLS.iter().find(|tool| tool.name == name).map(|tool| (*tool, tool.name));
-    listed.or_else(|| {
-        EARLIER
-            .iter()
-            .find(|(earlier, _, _)| *earlier == name)
-            .map(|(_, tool, listed_as)| (*tool, *listed_as))
-    })
+/// Every tool that a profile can list, in the order in which it does.
+pub(crate) fn listable() -> impl Iterator<Item = &'static Tool> {
+    TOOLS.iter().chain(SINGLE_ACTIONS).copied()
+}
+
+/// What calling this name runs, and under which of the listed tools' names a profile may offer it.
+pub(crate) fn find(name: &str) -> impl Iterator<Item = (&'static Tool, &'static str)> {
+    let listed = listable().filter(move |tool| tool.name == name).map(|tool| (tool, tool.name));
+    let earlier = EARLIER
+        .iter()
+        .filter(move |(earlier, _, _)| *earlier == name)
+        .map(|(_, tool, listed_as)| (*tool, *listed_as));
+    listed.chain(earlier)
 }

@@ -47,7 +47,7 @@ impl Server {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => format!("the tools are {}", offered.join(", ")),
             };
-            let message = if crate::registry::find(name).is_some() {
+            let message = if crate::registry::find(name).next().is_some() {
                 format!("tool {shown:?} is not offered in this session; the tools are {}", offered.join(", "))
             } else {
                 format!("unknown tool {shown:?}; {advice}")
@@ -58,7 +58,7 @@ impl Server {
 
     /// Which workspace is meant when none is named.
     fn implied(&self) -> Implied {
-        if !self.profile.target_may_be_left_out() {
+        if !self.profile.is_core() {
             return Implied::Never;
         }
         let owned: Vec<_> = self.session.list(None).into_iter().filter(|info| info.owned).collect();
@@ -120,8 +120,8 @@ impl ServerHandler for Server {
                 format!("unknown cursor {shown:?}; all tools are on one page, leave the cursor out");
             return Err(ErrorData::invalid_params(message, None));
         }
-        let optional_target = self.profile.target_may_be_left_out();
-        let tools = self.profile.tools().map(|tool| tool.listed(optional_target)).collect();
+        let short = self.profile.is_core();
+        let tools = self.profile.tools().map(|tool| tool.listed(short)).collect();
         let list = ListToolsResult::with_all_items(tools);
         let stateless = context.protocol_version().is_some_and(|version| !version.has_initialize());
         Ok(if stateless { list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private) } else { list })

@@ -44,12 +44,23 @@ fuzz!(
     file_write,
     file_edit,
     file_list,
+    snapshot,
+    workspace_fork,
+    snapshot_create,
+    snapshot_restore,
+    snapshot_list,
+    snapshot_delete,
+    snapshot_diff,
 );
+
+/// Tools that are listed only where they are named.
+const SINGLE_ACTIONS: &str = "snapshot_create,snapshot_restore,snapshot_list,snapshot_delete,snapshot_diff";
 
 #[tokio::test]
 async fn no_tool_is_left_out() {
     let world = support::world().await;
-    let mut client = Client::initialized(world.session(), "full", false).await;
+    let tools = format!("full,{SINGLE_ACTIONS}");
+    let mut client = Client::initialized(world.session(), &tools, false).await;
     let list = client.request("tools/list", None).await;
     let names: Vec<&str> = list["result"]["tools"]
         .as_array()
@@ -72,7 +83,7 @@ async fn fuzz(name: &str) {
             let (arguments, valid) = arguments(&mut dice, schema);
             let within =
                 |(key, max): &(&str, f64)| arguments[*key].as_f64().is_none_or(|given| given <= *max);
-            let valid = valid && CONFIGURED_LIMITS.iter().all(within);
+            let valid = valid && CONFIGURED_LIMITS.iter().all(within) && fits_its_action(name, &arguments);
             let id = format!("{round}-{slot}");
             let params = json!({"name": name, "arguments": arguments});
             let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
@@ -90,6 +101,14 @@ async fn fuzz(name: &str) {
         }
     }
     client.close().await;
+}
+
+/// What no plain schema says: which arguments belong to which action.
+fn fits_its_action(tool: &str, arguments: &Value) -> bool {
+    let action = &arguments["action"];
+    tool != "snapshot"
+        || (action == "list" || !arguments["name"].is_null())
+            && (action == "create" || arguments["include_memory"] != true)
 }
 
 /// A small generator, the same in every run.
@@ -159,6 +178,10 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
             if dice.one_in(3) && value < 1 << 53 { json!(value as f64) } else { json!(value) }
         }
         "boolean" => json!(dice.one_in(2)),
+        "array" => {
+            let items = dice.below(schema["maxItems"].as_u64().unwrap() + 1);
+            (0..items).map(|_| right(dice, &schema["items"])).collect()
+        }
         "object" => {
             let pairs = [("CI", ""), ("_x1", "ä\n\"'`$(id)"), ("PYTHONPATH", "/x"), ("LDX", "1")];
             json!(Map::from_iter((0..dice.below(4)).map(|_| {
@@ -170,9 +193,11 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
             (Some(words), _) => dice.pick(words).as_str().unwrap().to_owned(),
             (None, Some("^/")) =>
                 dice.pick(&["/", "/x/../y", "/ü \n\"'", "/a;rm -rf /", "//", "/\u{202e}"]).to_owned(),
-            (None, Some("^[A-Za-z0-9._-]+$")) => dice
-                .pick(&["a", "A.b_c-9", "0", "x.y", "00000000-0000-0000-0000-000000000000", &"n".repeat(128)])
-                .to_owned(),
+            (None, Some("^[A-Za-z0-9._-]+$")) => {
+                let longest = "n".repeat(schema["maxLength"].as_u64().unwrap() as usize);
+                dice.pick(&["a", "A.b_c-9", "0", "x.y", "00000000-0000-0000-0000-000000000000", &longest])
+                    .to_owned()
+            }
             (None, Some(_)) => dice.pick(&["0644", "755", "0o600", "7777", "0"]).to_owned(),
             (None, None) =>
                 dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(200)]).to_owned(),
@@ -196,6 +221,9 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
                 json!(-1e300),
                 json!(i64::MIN),
             ]
+        }
+        ("array", ..) => {
+            vec![json!([1]), json!(["true", ""]), json!([null]), json!(["\0"]), json!(vec!["true"; 1000])]
         }
         ("object", ..) => vec![json!({"A": 1}), json!({"PATH": "x"}), json!({"": "x"}), json!({"A=B": "x"})],
         ("string", Some("^/"), _) => {
@@ -227,6 +255,7 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
             "string" => value.is_string(),
             "boolean" => value.is_boolean(),
             "object" => value.is_object(),
+            "array" => value.is_array(),
             _ => false,
         };
         if !same_type {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use support::Client;
 
 /// A client pays for the list in every conversation. One token is about four bytes.
-const MAX_TOKENS: usize = 4000;
+const MAX_TOKENS: usize = 9000;
 const MAX_CORE_TOKENS: usize = 2000;
 
 async fn listed(tools: &str) -> Value {
@@ -33,7 +33,8 @@ async fn the_list_is_not_too_dear() {
 
 #[tokio::test]
 async fn every_tool_and_parameter_is_described_and_every_schema_is_plain() {
-    let list = listed("full").await;
+    let list =
+        listed("full,snapshot_create,snapshot_restore,snapshot_list,snapshot_delete,snapshot_diff").await;
     for tool in list["tools"].as_array().unwrap() {
         let name = tool["name"].as_str().unwrap();
         assert!(tool["title"].is_string() && tool["description"].as_str().unwrap().len() > 20, "{name}");
@@ -55,12 +56,12 @@ async fn every_tool_and_parameter_is_described_and_every_schema_is_plain() {
 }
 
 #[test]
-fn the_reference_is_what_the_code_says() {
+fn docs_tools_md_is_what_the_code_says() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tools.md");
     let rendered = agentiso_mcp::docs::render();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
+    if std::env::var_os("AGENTISO_UPDATE_DOCS").is_some() {
         std::fs::write(path, &rendered).expect("a writable docs directory");
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == rendered, "docs/tools.md is out of date; run this test with UPDATE_DOCS=1");
+    assert!(written == rendered, "docs/tools.md is not what the code says; run `./x docs --update`");
 }

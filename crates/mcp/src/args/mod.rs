@@ -13,7 +13,7 @@ mod reader;
 mod values;
 mod words;
 
-pub(crate) use names::{GuestFile, Image, NewName, Workspace};
+pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use param::{Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
-pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text};
+pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text, Texts};

@@ -1,6 +1,8 @@
-//! Parameters that name something: a workspace, an image, a path in a guest.
+//! Parameters that name something: a workspace, a snapshot, an image, a path in a guest.
 
-use agentiso_core::names::{ImageName, MAX_NAME_LEN, WorkspaceName, WorkspaceRef};
+use agentiso_core::names::{
+    ImageName, MAX_NAME_LEN, MAX_PREFIX_LEN, NamePrefix, SnapshotName, WorkspaceName, WorkspaceRef,
+};
 use agentiso_core::paths::{GuestPath, MAX_PATH_LEN};
 use serde_json::{Map, Value, json};
 
@@ -60,6 +62,59 @@ impl Param for NewName {
 
     fn parse(&self, value: Value) -> Result<WorkspaceName, Vec<String>> {
         WorkspaceName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+    }
+}
+
+/// The name of a workspace's snapshot, one that exists or is to be made.
+pub(crate) struct Snapshot {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Snapshot {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+    }
+}
+
+parameter!(Snapshot);
+
+impl Param for Snapshot {
+    type Output = SnapshotName;
+
+    fn parse(&self, value: Value) -> Result<SnapshotName, Vec<String>> {
+        SnapshotName::parse(&string(value)?)
+            .map_err(|problem| vec![format!("is no valid snapshot name: {problem}")])
+    }
+}
+
+/// What the names of several workspaces begin with.
+pub(crate) struct Prefix {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) default: &'static str,
+}
+
+impl Prefix {
+    pub(crate) fn default_value(&self) -> Option<NamePrefix> {
+        NamePrefix::parse(self.default).ok()
+    }
+
+    fn schema_of(&self) -> Value {
+        json!({
+            "type": "string", "minLength": 1, "maxLength": MAX_PREFIX_LEN, "pattern": NAME_PATTERN,
+            "default": self.default,
+        })
+    }
+}
+
+parameter!(Prefix);
+
+impl Param for Prefix {
+    type Output = NamePrefix;
+
+    fn parse(&self, value: Value) -> Result<NamePrefix, Vec<String>> {
+        NamePrefix::parse(&string(value)?).map_err(|problem| vec![format!("is no valid prefix: {problem}")])
     }
 }
 

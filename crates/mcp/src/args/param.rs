@@ -14,6 +14,10 @@ pub(crate) trait Param: Parameter {
     type Output;
     /// All that is wrong with the value, each as a sentence that ends a line starting with the parameter's name.
     fn parse(&self, value: Value) -> Result<Self::Output, Vec<String>>;
+    /// The complaint about its absence where it is required.
+    fn when_missing(&self) -> String {
+        "is missing".to_owned()
+    }
 }
 
 /// Implements the part that all kinds share. `$self.schema_of()` gives the rest of the schema.
@@ -42,19 +46,31 @@ pub(crate) enum Slot {
     Optional(&'static dyn Parameter),
     /// The workspace a tool works on: required, except in a profile where it may be left out.
     Target(&'static dyn Parameter),
+    /// Another name for one of the others: taken, because clients mix them up, but not listed.
+    Alias(&'static dyn Parameter),
 }
 
 impl Slot {
     pub(crate) fn parameter(&self) -> &'static dyn Parameter {
         match self {
-            Self::Required(parameter) | Self::Optional(parameter) | Self::Target(parameter) => *parameter,
+            Self::Required(parameter)
+            | Self::Optional(parameter)
+            | Self::Target(parameter)
+            | Self::Alias(parameter) => *parameter,
+        }
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        match self {
+            Self::Required(_) | Self::Optional(_) | Self::Target(_) => true,
+            Self::Alias(_) => false,
         }
     }
 
     pub(crate) fn is_required(&self, target_may_be_left_out: bool) -> bool {
         match self {
             Self::Required(_) => true,
-            Self::Optional(_) => false,
+            Self::Optional(_) | Self::Alias(_) => false,
             Self::Target(_) => !target_may_be_left_out,
         }
     }
@@ -64,6 +80,7 @@ impl Slot {
 pub(crate) fn input_schema(slots: &[Slot], target_may_be_left_out: bool) -> Map<String, Value> {
     let properties: Map<String, Value> = slots
         .iter()
+        .filter(|slot| slot.is_listed())
         .map(|slot| {
             let mut schema = slot.parameter().schema();
             if matches!(slot, Slot::Target(_)) && target_may_be_left_out {

@@ -46,9 +46,10 @@ impl Reader {
     pub(crate) fn new(slots: &[Slot], arguments: Option<JsonObject>) -> Self {
         let arguments = arguments.unwrap_or_default();
         let mut reader = Self { arguments, problems: Vec::new() };
-        let names: Vec<&str> = slots.iter().map(|slot| slot.parameter().name()).collect();
-        let unknown: Vec<String> =
-            reader.arguments.keys().filter(|key| !names.contains(&key.as_str())).cloned().collect();
+        let is_taken = |key: &str| slots.iter().any(|slot| slot.parameter().name() == key);
+        let unknown: Vec<String> = reader.arguments.keys().filter(|key| !is_taken(key)).cloned().collect();
+        let names: Vec<&str> =
+            slots.iter().filter(|slot| slot.is_listed()).map(|slot| slot.parameter().name()).collect();
         for key in unknown {
             let advice = match (nearest(&key, names.iter().copied()), names.is_empty()) {
                 (Some(near), _) => format!("is not an argument of this tool; did you mean {near}?"),
@@ -65,9 +66,29 @@ impl Reader {
         match self.take(param.name()) {
             Some(value) => self.parse(param, value),
             None => {
-                self.complain(param.name(), "is missing".to_owned());
+                self.complain(param.name(), param.when_missing());
                 None
             }
+        }
+    }
+
+    /// A parameter that must be given, under its own name or another one that it is taken for.
+    pub(crate) fn required_as<P: Param>(&mut self, param: &P, alias: &P) -> Option<P::Output>
+    where
+        P::Output: PartialEq,
+    {
+        let other = self.optional(alias);
+        let own = match &other {
+            Some(None) => self.required(param).map(Some),
+            Some(Some(_)) | None => self.optional(param),
+        };
+        match (own?, other?) {
+            (Some(own), Some(other)) if own != other => {
+                let problem = format!("says something else than {}; give only one of them", param.name());
+                self.complain(alias.name(), problem);
+                None
+            }
+            (own, other) => own.or(other),
         }
     }
 
@@ -77,6 +98,11 @@ impl Reader {
             Some(value) => self.parse(param, value).map(Some),
             None => Some(None),
         }
+    }
+
+    /// A text argument as the caller wrote it, for answers that repeat it.
+    pub(crate) fn written(&self, param: &Workspace) -> Option<String> {
+        self.arguments.get(param.name()).and_then(Value::as_str).map(str::to_owned)
     }
 
     /// The workspace a tool works on.

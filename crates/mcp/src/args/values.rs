@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentiso_core::env::{self, EnvError};
+use agentiso_core::suggest::nearest;
 use serde_json::{Map, Value, json};
 
 use super::param::{Param, Parameter, parameter};
@@ -132,6 +133,50 @@ impl Param for Text {
     }
 }
 
+/// A list of texts, none of them empty, none with a NUL byte.
+pub(crate) struct Texts {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) max_items: usize,
+    /// Bytes of each.
+    pub(crate) max: usize,
+}
+
+impl Texts {
+    fn schema_of(&self) -> Value {
+        let items = json!({ "type": "string", "minLength": 1 });
+        json!({ "type": "array", "items": items, "maxItems": self.max_items })
+    }
+}
+
+parameter!(Texts);
+
+impl Param for Texts {
+    type Output = Vec<String>;
+
+    fn parse(&self, value: Value) -> Result<Vec<String>, Vec<String>> {
+        let Value::Array(items) = value else {
+            return Err(vec![format!("must be a list of texts, not {}", describe(&value))]);
+        };
+        if items.len() > self.max_items {
+            let problem = format!("has {} entries; at most {} are allowed", items.len(), self.max_items);
+            return Err(vec![problem]);
+        }
+        let one = Text { name: self.name, about: self.about, min: 1, max: self.max, nul: false };
+        let mut texts = Vec::with_capacity(items.len());
+        let mut problems = Vec::new();
+        for (index, item) in items.into_iter().enumerate() {
+            match one.parse(item) {
+                Ok(text) => texts.push(text),
+                Err(found) => {
+                    problems.extend(found.into_iter().map(|problem| format!("[{index}] {problem}")));
+                }
+            }
+        }
+        if problems.is_empty() { Ok(texts) } else { Err(problems) }
+    }
+}
+
 /// One of a few words.
 pub(crate) struct Choice<T: 'static> {
     pub(crate) name: &'static str,
@@ -143,6 +188,10 @@ pub(crate) struct Choice<T: 'static> {
 }
 
 impl<T: Copy> Choice<T> {
+    fn listed(&self) -> String {
+        self.words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
+    }
+
     fn schema_of(&self) -> Value {
         let words: Vec<&str> = self.words.iter().map(|(word, _)| *word).collect();
         let mut schema = json!({ "type": "string", "enum": words });
@@ -162,9 +211,19 @@ impl<T: Copy + Sync + 'static> Param for Choice<T> {
         let text = string(value)?;
         let known = self.words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
         known.or(self.otherwise).ok_or_else(|| {
-            let words: Vec<&str> = self.words.iter().map(|(word, _)| *word).collect();
-            vec![format!("must be one of {}, not {:?}", words.join(", "), echo(&text))]
+            let words = self.words.iter().map(|(word, _)| *word);
+            let near = nearest(&text, words).map(|word| format!("; did you mean {word:?}?"));
+            vec![format!(
+                "must be one of {}, not {:?}{}",
+                self.listed(),
+                echo(&text),
+                near.unwrap_or_default()
+            )]
         })
+    }
+
+    fn when_missing(&self) -> String {
+        format!("is missing; it must be one of {}", self.listed())
     }
 }
 

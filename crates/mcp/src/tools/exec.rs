@@ -9,7 +9,7 @@ use agentiso_core::paths::GuestPath;
 use agentiso_daemon::{ExecOutcome, ExecSpec, OpError};
 use serde_json::{Value, json};
 
-use super::shared::WORKSPACE;
+use super::shared::{MAX_COMMAND, WORKSPACE};
 use super::view::schema;
 use crate::answer::{Answer, Failure};
 use crate::args::{Env, GuestFile, Integer, Invalid, Reader, Slot, Text};
@@ -22,9 +22,6 @@ const DEFAULT_OUTPUT: u64 = 262_144;
 
 /// The guest keeps no more of a stream.
 const MAX_OUTPUT: u64 = 2 * 1024 * 1024;
-
-/// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
-const MAX_COMMAND: usize = 128 * 1024 - 1;
 
 /// How often a client that wants progress hears that a command still runs.
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -9,6 +9,9 @@ use crate::args::{GuestFile, Workspace};
 /// The largest file that is read or written in one call, from the tool contract.
 pub(super) const MAX_FILE: u64 = 32 * 1024 * 1024;
 
+/// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
+pub(super) const MAX_COMMAND: usize = 128 * 1024 - 1;
+
 pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about: "Workspace name or UUID." };
 
 pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path in the workspace." };

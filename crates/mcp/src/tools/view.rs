@@ -2,7 +2,7 @@
 
 use agentiso_core::lifecycle::PublicState;
 use agentiso_core::resources::Resources;
-use agentiso_daemon::WorkspaceInfo;
+use agentiso_daemon::{ForkedFrom, SnapshotInfo, WorkspaceInfo};
 use serde_json::{Value, json};
 
 pub(super) fn state(state: PublicState) -> &'static str {
@@ -20,6 +20,26 @@ pub(super) fn resources(resources: &Resources) -> Value {
 /// Who it is and how it is: what every answer about a workspace begins with.
 pub(super) fn brief(info: &WorkspaceInfo) -> Value {
     json!({ "workspace_id": info.id, "name": info.name, "state": state(info.state) })
+}
+
+/// Which snapshot of which workspace a fork was made from.
+pub(super) fn forked_from(origin: &ForkedFrom) -> Value {
+    json!({
+        "source_workspace_id": origin.source_workspace_id,
+        "source_workspace_name": origin.source_workspace_name,
+        "snapshot_name": origin.snapshot_name,
+    })
+}
+
+/// What every answer says about a snapshot.
+pub(super) fn snapshot(snapshot: &SnapshotInfo) -> Value {
+    json!({
+        "id": snapshot.id,
+        "name": snapshot.name,
+        "has_memory": snapshot.has_memory,
+        "parent": snapshot.parent,
+        "created_at": snapshot.created_at.to_string(),
+    })
 }
 
 /// The JSON Schemas of the members above.
@@ -40,6 +60,10 @@ pub(super) mod schema {
 
     pub(crate) fn flag() -> Value {
         json!({ "type": "boolean" })
+    }
+
+    pub(crate) fn optional(kind: &str) -> Value {
+        json!({ "type": kind, "optional": true })
     }
 
     pub(crate) fn object() -> Value {

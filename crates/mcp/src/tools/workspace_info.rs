@@ -12,8 +12,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_info",
     title: "Inspect a workspace",
-    description: "Everything about one workspace: state, address, size, network policy, snapshots, disk use, and why \
-                  it stopped if it did so by itself.",
+    description: "Everything about one workspace: state, address, size, network policy, snapshots, disk use, what it was \
+                  forked from, and why it stopped if it did so by itself.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints::READS,
@@ -27,6 +27,7 @@ fn output() -> Value {
         "base_image": schema::text(), "ip": schema::text(), "owned": schema::flag(), "resources": schema::object(),
         "network": schema::object(), "snapshots": schema::list(), "created_at": schema::text(),
         "disk_used_bytes": optional, "disk_volsize_bytes": optional, "stop_reason": schema::optional_text(),
+        "forked_from": schema::optional("object"),
     })
 }
 
@@ -43,19 +44,7 @@ fn view_of(info: &WorkspaceInfo) -> Value {
         .iter()
         .map(|forward| json!({ "host_port": forward.host_port, "guest_port": forward.guest_port }))
         .collect();
-    let snapshots: Vec<Value> = info
-        .snapshots
-        .iter()
-        .map(|snapshot| {
-            json!({
-                "id": snapshot.id,
-                "name": snapshot.name,
-                "has_memory": snapshot.has_memory,
-                "parent": snapshot.parent,
-                "created_at": snapshot.created_at.to_string(),
-            })
-        })
-        .collect();
+    let snapshots: Vec<Value> = info.snapshots.iter().map(view::snapshot).collect();
     let mut view = json!({
         "workspace_id": info.id,
         "name": info.name,
@@ -78,6 +67,7 @@ fn view_of(info: &WorkspaceInfo) -> Value {
         ("disk_used_bytes", info.disk_used_bytes.map(Value::from)),
         ("disk_volsize_bytes", info.disk_volsize_bytes.map(Value::from)),
         ("stop_reason", info.stop_reason.clone().map(Value::from)),
+        ("forked_from", info.forked_from.as_ref().map(view::forked_from)),
     ];
     for (key, value) in optional {
         if let Some(value) = value {

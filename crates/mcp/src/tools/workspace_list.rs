@@ -1,6 +1,7 @@
 //! `workspace_list`: all workspaces of the server, own and other.
 
 use agentiso_core::lifecycle::PublicState;
+use agentiso_daemon::WorkspaceInfo;
 use serde_json::{Value, json};
 
 use super::view::{self, schema};
@@ -40,16 +41,21 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let filter = args.finish(filter)?;
     Ok(Box::pin(async move {
         let workspaces = call.session.list(filter);
-        let items = workspaces.iter().map(|info| {
-            json!({
-                "workspace_id": info.id,
-                "name": info.name,
-                "state": view::state(info.state),
-                "ip": info.ip,
-                "owned": info.owned,
-                "resources": view::resources(&info.resources),
-            })
-        });
-        Ok(Answer::array("workspaces", items.collect()))
+        Ok(Answer::array("workspaces", workspaces.iter().map(item).collect()))
     }))
+}
+
+fn item(info: &WorkspaceInfo) -> Value {
+    let mut item = json!({
+        "workspace_id": info.id,
+        "name": info.name,
+        "state": view::state(info.state),
+        "ip": info.ip,
+        "owned": info.owned,
+        "resources": view::resources(&info.resources),
+    });
+    if let Some(origin) = &info.forked_from {
+        item["forked_from"] = view::forked_from(origin);
+    }
+    item
 }

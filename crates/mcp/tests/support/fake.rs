@@ -1,41 +1,39 @@
-//! Machines that exist in memory: a few commands, a few files, no boot.
+//! Machines that exist in memory and need no boot.
 //!
-//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `signal N`, `panic`.
+//! A fork whose name begins with `stuck` never comes up, one whose name begins with `unlucky` and ends in 2 fails.
 
-use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
-use agentiso_core::paths::GuestPath;
 use agentiso_core::resources::Resources;
 use agentiso_daemon::machines::{
-    AttachFailure, BootFailure, Booted, DiskUsage, EraseFailure, ExecEvents, ExitReason, GuestAgent,
-    ImageFailure, ImageRef, Machine, MachineRecord, MachineSpec, Machines, SpawnHook,
+    AttachFailure, BootFailure, Booted, EraseFailure, ExitReason, GuestAgent, ImageFailure, ImageRef,
+    Machine, MachineRecord, MachineSpec, Machines, SnapshotFailure, SnapshotTaken, SpawnHook, VolumeUsage,
 };
-use agentiso_daemon::{
-    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent,
-    GuestCode, HostFacts, Progress, Rung, TemplateInfo, WriteFile,
-};
-use bytes::Bytes;
+use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
-/// Entries of a directory that are listed at once.
-const MAX_LISTED: usize = 3;
+use super::disk::Disks;
+use super::guest::{FakeGuest, Waiting};
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeMachines {
-    /// Commands that wait now.
+    /// Commands and boots that wait now.
     pub(crate) waiting: Arc<AtomicUsize>,
+    pub(crate) disks: Disks,
+    /// Memory of snapshots cannot be brought back.
+    pub(crate) memory_is_lost: AtomicBool,
 }
 
 impl FakeMachines {
-    /// Resolves once exactly so many commands wait.
+    /// Resolves once exactly so many commands and boots wait.
     pub(crate) async fn waiting_commands(&self, count: usize) {
         let seen = async {
             while self.waiting.load(Ordering::SeqCst) != count {
@@ -45,15 +43,29 @@ impl FakeMachines {
         tokio::time::timeout(Duration::from_secs(30), seen).await.expect("commands that begin and end");
     }
 
-    async fn boot(&self, spawned: SpawnHook, progress: &Progress) -> Result<Booted, BootFailure> {
+    async fn boot(
+        &self,
+        spec: &MachineSpec,
+        has_memory: bool,
+        spawned: SpawnHook,
+        progress: &Progress,
+    ) -> Result<Booted, BootFailure> {
         progress.report("booting", Some(0.5));
         let machine = Arc::new(FakeMachine {
-            agent: Arc::new(FakeGuest { files: Mutex::default(), waiting: self.waiting.clone() }),
+            id: spec.id,
+            disks: self.disks.clone(),
+            agent: Arc::new(FakeGuest { files: self.disks.files(spec.id), waiting: self.waiting.clone() }),
             off: watch::Sender::new(false),
         });
         spawned(machine.record()).await?;
         progress.report("ready", Some(1.0));
-        Ok(Booted { machine, rung: Rung::ImageTemplate, boot_time: Duration::from_millis(7) })
+        let lost = has_memory && self.memory_is_lost.load(Ordering::SeqCst);
+        Ok(Booted {
+            machine,
+            rung: if has_memory && !lost { Rung::Memory } else { Rung::ImageTemplate },
+            boot_time: Duration::from_millis(7),
+            warning: lost.then(|| "its memory was taken on another host".to_owned()),
+        })
     }
 }
 
@@ -67,20 +79,84 @@ impl Machines for FakeMachines {
 
     fn create<'a>(
         &'a self,
-        _: &'a MachineSpec,
+        spec: &'a MachineSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spawned, progress).boxed()
+        self.boot(spec, false, spawned, progress).boxed()
     }
 
     fn start<'a>(
         &'a self,
-        _: &'a MachineSpec,
+        spec: &'a MachineSpec,
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spawned, progress).boxed()
+        self.boot(spec, false, spawned, progress).boxed()
+    }
+
+    fn restore<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
+        let has_memory = self.disks.restore(spec.id, snapshot);
+        self.boot(spec, has_memory, spawned, progress).boxed()
+    }
+
+    fn branch<'a>(
+        &'a self,
+        source: &'a MachineSpec,
+        snapshot: SnapshotId,
+        fork: &'a MachineSpec,
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        self.disks.branch(source.id, snapshot, fork.id);
+        async { Ok(()) }.boxed()
+    }
+
+    fn create_branch<'a>(
+        &'a self,
+        fork: &'a MachineSpec,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
+        async move {
+            if fork.hostname.starts_with("stuck") {
+                let _waiting = Waiting::begin(&self.waiting);
+                pending::<()>().await;
+            }
+            if fork.hostname.starts_with("unlucky") && fork.hostname.ends_with('2') {
+                return Err(BootFailure::Failed { reason: "it had no luck".to_owned() });
+            }
+            self.boot(fork, self.disks.branch_has_memory(fork.id), spawned, progress).await
+        }
+        .boxed()
+    }
+
+    fn delete_snapshot<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async move { self.disks.delete(spec.id, snapshot) }.boxed()
+    }
+
+    fn diff<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
+        async move { Ok(self.disks.diff(spec.id, snapshot)) }.boxed()
+    }
+
+    fn settle<'a>(
+        &'a self,
+        _: &'a MachineSpec,
+        _: &'a [SnapshotId],
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async { Ok(()) }.boxed()
     }
 
     fn is_alive(&self, _: &MachineRecord) -> bool {
@@ -99,7 +175,8 @@ impl Machines for FakeMachines {
         async {}.boxed()
     }
 
-    fn erase<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
+    fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
+        self.disks.erase(spec.id);
         async { Ok(()) }.boxed()
     }
 
@@ -118,8 +195,8 @@ impl Machines for FakeMachines {
         Vec::new()
     }
 
-    fn disk_usage(&self, _: &MachineSpec) -> Option<DiskUsage> {
-        Some(DiskUsage { used_bytes: 4096, virtual_bytes: 1 << 30 })
+    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage> {
+        Some(self.disks.usage(spec.id))
     }
 
     fn host_memory(&self) -> Option<HostMemory> {
@@ -133,6 +210,8 @@ impl Machines for FakeMachines {
 
 #[derive(Debug)]
 struct FakeMachine {
+    id: WorkspaceId,
+    disks: Disks,
     agent: Arc<FakeGuest>,
     off: watch::Sender<bool>,
 }
@@ -150,6 +229,45 @@ impl Machine for FakeMachine {
 
     fn agent(&self) -> Arc<dyn GuestAgent> {
         self.agent.clone()
+    }
+
+    fn snapshot<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        include_memory: bool,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>> {
+        async move {
+            progress.report("copying", Some(0.5));
+            self.disks.snapshot(self.id, snapshot, include_memory);
+            progress.report("saved", Some(1.0));
+            Ok(SnapshotTaken { pause: Duration::from_millis(3) })
+        }
+        .boxed()
+    }
+
+    fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
+        async move { self.disks.delete(self.id, snapshot) }.boxed()
+    }
+
+    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>> {
+        async move { Ok(self.disks.diff(self.id, snapshot)) }.boxed()
+    }
+
+    fn settle<'a>(&'a self, _: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn identify<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn stalled(&self) -> BoxFuture<'static, String> {
+        pending().boxed()
+    }
+
+    fn go_on(&self) -> BoxFuture<'_, Result<Option<String>, SnapshotFailure>> {
+        async { Ok(None) }.boxed()
     }
 
     fn exited(&self) -> BoxFuture<'static, ExitReason> {
@@ -171,135 +289,5 @@ impl Machine for FakeMachine {
     fn kill(&self) -> BoxFuture<'_, ()> {
         self.off.send_replace(true);
         async {}.boxed()
-    }
-}
-
-#[derive(Debug)]
-struct FakeGuest {
-    files: Mutex<BTreeMap<String, (Vec<u8>, u32)>>,
-    waiting: Arc<AtomicUsize>,
-}
-
-/// Counts a waiting command for as long as it is not dropped.
-struct Waiting(Arc<AtomicUsize>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn captured(output: &[u8], spec: &ExecSpec) -> Captured {
-    let head = output.len().min(spec.head_bytes as usize);
-    let tail = (output.len() - head).min(spec.tail_bytes as usize);
-    Captured {
-        head: Bytes::copy_from_slice(&output[..head]),
-        tail: Bytes::copy_from_slice(&output[output.len() - tail..]),
-        total_bytes: output.len() as u64,
-    }
-}
-
-fn missing(path: &GuestPath) -> AgentFailure {
-    AgentFailure::Refused { code: GuestCode::NotFound, message: format!("{path} does not exist") }
-}
-
-impl GuestAgent for FakeGuest {
-    fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {
-        let waiting = self.waiting.clone();
-        async move {
-            let (word, rest) = spec.command.split_once(' ').unwrap_or((&spec.command, ""));
-            let mut outcome = ExecOutcome { exit_code: Some(0), ..ExecOutcome::default() };
-            match word {
-                "echo" => outcome.stdout = captured(format!("{rest}\n").as_bytes(), &spec),
-                "bytes" => outcome.stdout = captured(&vec![b'x'; rest.parse().unwrap_or(0)], &spec),
-                "late" => {
-                    outcome = ExecOutcome { signal: Some(9), timed_out: true, ..ExecOutcome::default() };
-                    outcome.stdout = captured(b"so far", &spec);
-                }
-                "signal" => outcome = ExecOutcome { signal: rest.parse().ok(), ..ExecOutcome::default() },
-                "panic" => panic!("as asked"),
-                "wait" => {
-                    waiting.fetch_add(1, Ordering::SeqCst);
-                    let guard = Waiting(waiting);
-                    let never = futures::stream::once(async move {
-                        let _guard = guard;
-                        pending::<Result<ExecEvent, AgentFailure>>().await
-                    });
-                    return Ok(never.boxed());
-                }
-                _ => outcome.exit_code = Some(127),
-            }
-            Ok(futures::stream::iter([Ok(ExecEvent::Exited(outcome))]).boxed())
-        }
-        .boxed()
-    }
-
-    fn read_file<'a>(
-        &'a self,
-        path: &'a GuestPath,
-        offset: u64,
-        limit: u64,
-    ) -> BoxFuture<'a, Result<FileContent, AgentFailure>> {
-        async move {
-            let files = self.files.lock().expect("no panic");
-            let (data, mode) = files.get(path.as_str()).ok_or_else(|| missing(path))?;
-            let begin = (offset as usize).min(data.len());
-            let end = begin.saturating_add(limit as usize).min(data.len());
-            let data_slice = Bytes::copy_from_slice(&data[begin..end]);
-            Ok(FileContent { data: data_slice, size: data.len() as u64, mode: *mode })
-        }
-        .boxed()
-    }
-
-    fn write_file(&self, file: WriteFile, data: Bytes) -> BoxFuture<'_, Result<(), AgentFailure>> {
-        async move {
-            let entry = (data.to_vec(), file.mode.unwrap_or(0o644));
-            self.files.lock().expect("no panic").insert(file.path.as_str().to_owned(), entry);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn edit_file<'a>(
-        &'a self,
-        path: &'a GuestPath,
-        old: &'a str,
-        new: &'a str,
-        replace_all: bool,
-    ) -> BoxFuture<'a, Result<u64, AgentFailure>> {
-        async move {
-            let mut files = self.files.lock().expect("no panic");
-            let (data, _) = files.get_mut(path.as_str()).ok_or_else(|| missing(path))?;
-            let text = String::from_utf8_lossy(data).into_owned();
-            if !text.contains(old) {
-                let message = format!("the text does not occur in {path}");
-                return Err(AgentFailure::Refused { code: GuestCode::NoMatch, message });
-            }
-            let count = if replace_all { usize::MAX } else { 1 };
-            *data = text.replacen(old, new, count).into_bytes();
-            Ok(1)
-        }
-        .boxed()
-    }
-
-    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
-        async move {
-            let files = self.files.lock().expect("no panic");
-            let inside = format!("{}/", path.as_str().trim_end_matches('/'));
-            let entries = files.iter().filter_map(|(name, (data, mode))| {
-                let name = name.strip_prefix(&inside)?.to_owned();
-                Some(DirEntry {
-                    name,
-                    kind: EntryKind::File,
-                    size: data.len() as u64,
-                    mode: *mode,
-                    modified: 5,
-                })
-            });
-            let listing: Vec<_> = entries.rev().collect();
-            let truncated = listing.len() > MAX_LISTED;
-            Ok(DirListing { entries: listing.into_iter().take(MAX_LISTED).collect(), truncated })
-        }
-        .boxed()
     }
 }

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+mod disk;
 mod fake;
+mod guest;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +147,10 @@ pub(crate) struct World {
 
 pub(crate) async fn world() -> World {
     let directory = tempfile::tempdir().expect("a directory");
-    let text = format!("[server]\nstate_file = \"{}/state.json\"", directory.path().display());
+    let text = format!(
+        "[server]\nstate_file = \"{}/state.json\"\n[pool]\nenabled = false\n",
+        directory.path().display()
+    );
     let dirs = UserDirs { uid: 1000, home: directory.path().into(), state_home: None, runtime_dir: None };
     let config = Config::parse(&text, &dirs).expect("a valid configuration");
     let machines = Arc::new(FakeMachines::default());
