@@ -2,9 +2,13 @@
 
 use std::os::unix::net::UnixStream;
 
-use agentiso_core::names::WorkspaceRef;
+use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_daemon::McpOptions;
-use agentiso_daemon::control::wire::{CreateParams, CreateResult, Event, ExecParams, ExecResult, Workspace};
+use agentiso_daemon::SnapshotDiff;
+use agentiso_daemon::control::wire::{
+    CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult, ForkParams,
+    ForkResult, RestoreResult, Snapshot, SnapshotResult, Workspace,
+};
 use agentiso_daemon::control::{
     ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
 };
@@ -47,7 +51,7 @@ impl Client {
 
     /// What the person wrote, made unambiguous: a name, an id, or the beginning of an id. What fits nothing is
     /// passed on, because the daemon's answer to it is the better one.
-    async fn resolve(&mut self, wanted: &str) -> Result<String, Failure> {
+    pub(crate) async fn resolve(&mut self, wanted: &str) -> Result<String, Failure> {
         match WorkspaceRef::parse(wanted) {
             WorkspaceRef::Id(_) => Ok(wanted.to_owned()),
             WorkspaceRef::Name(_) => resolve_in(&self.workspaces().await?, wanted),
@@ -80,6 +84,84 @@ impl Client {
     pub(crate) async fn stop(&mut self, wanted: &str) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
         self.0.stop(&wanted).await.map_err(refused)
+    }
+
+    /// All workspaces with the sizes of their disks and snapshots. What is destroyed meanwhile is left out.
+    pub(crate) async fn measured_workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
+        let mut measured = Vec::new();
+        for workspace in self.workspaces().await? {
+            match self.0.info(&workspace.id.to_string()).await {
+                Ok(workspace) => measured.push(workspace),
+                Err(ControlError::Daemon(answer)) if answer.code == "workspace_not_found" => {}
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        Ok(measured)
+    }
+
+    pub(crate) async fn snapshot(
+        &mut self,
+        wanted: &str,
+        name: &SnapshotName,
+        include_memory: bool,
+        display: &Display,
+    ) -> Result<SnapshotResult, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        let made =
+            self.0.snapshot(&wanted, name.as_str(), include_memory, |event| show(display, &event)).await;
+        made.map_err(refused)
+    }
+
+    pub(crate) async fn snapshots(&mut self, wanted: &str) -> Result<Vec<Snapshot>, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.snapshots(&wanted).await.map_err(refused)
+    }
+
+    pub(crate) async fn restore(
+        &mut self,
+        wanted: &str,
+        name: &SnapshotName,
+        display: &Display,
+    ) -> Result<RestoreResult, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.restore(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(refused)
+    }
+
+    pub(crate) async fn delete_snapshot(
+        &mut self,
+        wanted: &str,
+        name: &SnapshotName,
+    ) -> Result<Snapshot, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.delete_snapshot(&wanted, name.as_str()).await.map_err(refused)
+    }
+
+    pub(crate) async fn diff_snapshot(
+        &mut self,
+        wanted: &str,
+        name: &SnapshotName,
+        display: &Display,
+    ) -> Result<SnapshotDiff, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.diff_snapshot(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(refused)
+    }
+
+    pub(crate) async fn fork(
+        &mut self,
+        mut params: ForkParams,
+        display: &Display,
+    ) -> Result<ForkResult, Failure> {
+        params.workspace = self.resolve(&params.workspace).await?;
+        self.0.fork(params, |event| show(display, &event)).await.map_err(refused)
+    }
+
+    pub(crate) async fn fork_many(
+        &mut self,
+        mut params: ForkManyParams,
+        display: &Display,
+    ) -> Result<ForkManyResult, Failure> {
+        params.workspace = self.resolve(&params.workspace).await?;
+        self.0.fork_many(params, |event| show(display, &event)).await.map_err(refused)
     }
 
     pub(crate) async fn destroy(&mut self, wanted: &str) -> Result<Workspace, Failure> {
@@ -139,7 +221,7 @@ fn show(display: &Display, event: &Event) {
     }
 }
 
-fn resolve_in(workspaces: &[Workspace], wanted: &str) -> Result<String, Failure> {
+pub(crate) fn resolve_in(workspaces: &[Workspace], wanted: &str) -> Result<String, Failure> {
     if workspaces.iter().any(|workspace| workspace.name == wanted) {
         return Ok(wanted.to_owned());
     }

@@ -66,6 +66,20 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A guest writes what it likes; escape sequences in it must not reach the reader's terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// The same for what must stay on one line, such as a path: control characters are shown as escapes.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
 /// How long ago something was, roughly.
 pub(crate) fn age(then: jiff::Timestamp, now: jiff::Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
@@ -87,6 +101,12 @@ mod tests {
     fn a_table_is_plain_columns_without_trailing_blanks() {
         let text = table(["NAME", "STATE"], vec![["a".to_owned(), "running".to_owned()]]);
         assert_eq!(text, "NAME  STATE\na     running");
+    }
+
+    #[test]
+    fn escape_sequences_of_a_guest_are_taken_out() {
+        assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a[31mb\n\tc");
+        assert_eq!(one_line("/a\x1b[31m\nä"), "/a\\u{1b}[31m\\nä");
     }
 
     #[test]

@@ -81,8 +81,10 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
 }
 
 /// How the machine came up, in words.
-fn rung_words(rung: Rung) -> &'static str {
+pub(super) fn rung_words(rung: Rung) -> &'static str {
     match rung {
+        Rung::Pool => "it stood ready",
+        Rung::Memory => "with the snapshot's memory",
         Rung::ImageTemplate => "restored from the image's template",
         Rung::BareTemplate => "restored from a bare template",
         Rung::ColdBoot => "booted",

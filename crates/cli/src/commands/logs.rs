@@ -65,7 +65,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
             output::line(&format!("--- {title}: empty"))?;
         } else {
             output::line(&format!("--- {title}"))?;
-            output::line(&printable(text.trim_end()))?;
+            output::line(&output::printable(text.trim_end()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -120,11 +120,6 @@ fn last_lines(text: &str, count: usize) -> &str {
     }
 }
 
-/// A guest writes what it likes; escape sequences in it must not reach the reader's terminal.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,11 +131,6 @@ mod tests {
         assert_eq!(last_lines("a\n", 5), "a\n");
         assert_eq!(last_lines("a\n", 0), "");
         assert_eq!(last_lines("", 3), "");
-    }
-
-    #[test]
-    fn escape_sequences_of_a_guest_are_taken_out() {
-        assert_eq!(printable("a\x1b[31mb\r\n\tc"), "a[31mb\n\tc");
     }
 
     #[test]

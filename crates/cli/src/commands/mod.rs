@@ -5,15 +5,19 @@ mod completions;
 mod create;
 mod daemon;
 mod exec;
+mod fork;
 mod image;
 mod init;
 mod logs;
 mod ps;
+mod restore;
 mod rm;
 mod serve;
+mod snapshot;
 mod start;
 mod status;
 mod stop;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -47,6 +51,9 @@ Examples:
   agentiso init                       make kernel, image and templates
   agentiso create dev                 a machine called dev
   agentiso exec dev -- uname -a       run a command in it
+  agentiso snapshot create dev clean  a state to come back to
+  agentiso restore dev clean          come back to it
+  agentiso fork dev clean try         another machine that begins there
   agentiso rm dev                     destroy it
   claude mcp add agentiso -- agentiso serve
 
@@ -67,6 +74,10 @@ enum Command {
     Stop(stop::Arguments),
     Rm(rm::Arguments),
     Logs(logs::Arguments),
+    Snapshot(snapshot::Arguments),
+    Restore(restore::Arguments),
+    Fork(fork::Arguments),
+    Tree(tree::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
 }
@@ -90,6 +101,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Stop(arguments) => stop::run(&context, &arguments),
         Command::Rm(arguments) => rm::run(&context, &arguments),
         Command::Logs(arguments) => logs::run(&context, &arguments),
+        Command::Snapshot(arguments) => snapshot::run(&context, arguments),
+        Command::Restore(arguments) => restore::run(&context, &arguments),
+        Command::Fork(arguments) => fork::run(&context, arguments),
+        Command::Tree(arguments) => tree::run(&context, &arguments),
         Command::Image(arguments) => image::run(&context, arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

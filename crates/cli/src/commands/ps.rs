@@ -83,7 +83,8 @@ fn value(workspace: &Workspace) -> Value {
         "pid": workspace.pid,
         "rung": workspace.rung,
         "stop_reason": workspace.stop_reason,
-        "snapshots": workspace.snapshots,
+        "snapshots": workspace.snapshots.len(),
+        "forked_from": workspace.forked_from,
         "created_at": workspace.created_at,
     })
 }

@@ -96,7 +96,7 @@ fn row(id: WorkspaceId, stored: StoredWorkspace) -> Row {
         ip: stored.ip.to_string(),
         image: stored.image.name.to_string(),
         created_at: stored.created_at,
-        snapshots: 0,
+        snapshots: stored.snapshots.len(),
         pid: stored.machine.as_ref().map(|machine| machine.pid),
         dead: state == PublicState::Running && !alive,
         stop_reason: stored.stop_reason,

@@ -10,7 +10,7 @@ use super::report::Outcome;
 use crate::output;
 
 /// The longest path of a unix socket, without its terminating NUL (sun_path in unix(7)).
-const MAX_SOCKET_PATH: usize = 107;
+pub(super) const MAX_SOCKET_PATH: usize = 107;
 
 /// What comes after the run directory in the longest socket path of a workspace.
 const LONGEST_SOCKET: &str = "/01234567/agent.sock";

@@ -1,0 +1,200 @@
+//! `agentiso check --deep`: every way to bring a machine up, on this host, with its time and a proof that it works.
+//!
+//! No daemon takes part: the machines, their templates and sockets are in directories of their own, which go at the
+//! end, however the end comes.
+
+mod notes;
+mod report;
+mod scratch;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentiso_core::config::Config;
+use agentiso_core::resources::Resources;
+use agentiso_host::proof::{Climb, Plan, Step, Verdict};
+use agentiso_host::{BaseImage, HypervisorSettings, Progress};
+use agentiso_image::{Kernel, KernelSource};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::machinery::{self, BootFiles};
+use crate::progress::Display;
+use crate::{output, runtime};
+use notes::Notes;
+use report::Rung;
+use scratch::Scratch;
+
+/// What is proved for these holds for larger ones, which only take longer.
+const MAX_VCPUS: u32 = 2;
+const MAX_MEMORY_MB: u32 = 512;
+
+/// Two templates, two snapshots and the stream of one, each of the size of a machine's memory; and disks.
+const MEMORIES: u64 = 6;
+
+pub(super) fn run(context: &Context, dir: Option<&Path>, as_json: bool) -> Result<ExitCode, Failure> {
+    let (began, notes) = (Instant::now(), Notes::listen());
+    let needed = u64::from(memory_mb(&context.config)) * MEMORIES << 20;
+    let scratch = Scratch::make(&context.config.paths, dir, needed)?;
+    let deep = Deep { context, scratch: &scratch, notes: &notes, as_json };
+    let climbed = runtime::block_on(deep.run());
+    // Everything is gone before it is said how it went.
+    drop(scratch);
+    let (rungs, machine) = climbed??;
+    let time = began.elapsed();
+    if as_json {
+        output::json(&report::json(&rungs, time, machine))?;
+    } else {
+        output::line("")?;
+        output::line(&report::summary(&rungs, time))?;
+    }
+    Ok(if report::all_passed(&rungs) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Deep<'a> {
+    context: &'a Context,
+    scratch: &'a Scratch,
+    notes: &'a Notes,
+    as_json: bool,
+}
+
+impl Deep<'_> {
+    async fn run(&self) -> Result<(Vec<Rung>, Value), Failure> {
+        if !self.as_json {
+            output::line(&report::heading())?;
+        }
+        let began = Instant::now();
+        let prepared = self.boot_files().await;
+        let mut rungs = vec![self.boot_files_rung(&prepared, began.elapsed())];
+        self.show(&rungs[0])?;
+        let Ok((files, image)) = prepared else {
+            for step in Step::ALL {
+                rungs.push(Rung::without(step, report::BOOT_FILES));
+            }
+            return Ok((rungs, Value::Null));
+        };
+        let plan = self.plan(&files, image);
+        let machine = json!({
+            "image": plan.image.name.to_string(),
+            "vcpus": plan.resources.vcpus,
+            "memory_mb": plan.resources.memory_mb,
+            "disk_gb": plan.resources.disk_gb,
+        });
+        let mut climb = Climb::new(plan);
+        for step in Step::ALL {
+            let display = match self.as_json {
+                true => Display::silent(),
+                false => Display::start(step.as_str()),
+            };
+            let display = Arc::new(display);
+            let shown = Arc::clone(&display);
+            let progress = Progress::new(move |step, fraction| shown.update(step, fraction));
+            let result = climb.take(step, &progress).await;
+            // The line that moves goes before the row takes its place.
+            drop((progress, display));
+            let rung = Rung::new(result, self.notes.take());
+            self.show(&rung)?;
+            rungs.push(rung);
+        }
+        climb.finish().await;
+        Ok((rungs, machine))
+    }
+
+    fn show(&self, rung: &Rung) -> Result<(), Failure> {
+        match self.as_json {
+            true => Ok(()),
+            false => output::line(&report::row(rung)),
+        }
+    }
+
+    /// The configured kernel, initramfs and image. Nothing is fetched or built; files of the host's own are taken up.
+    async fn boot_files(&self) -> Result<(BootFiles, BaseImage), Failure> {
+        let (context, dirs) = (self.context, self.context.image_dirs());
+        let missing = |what: &str| Failure::new(format!("there is no {what} yet; `agentiso init` makes it"));
+        let source = context.kernel_source();
+        let kernel: Kernel = match &source {
+            KernelSource::Packages(_) => {
+                agentiso_image::kernel::installed(&dirs, &source)?.ok_or_else(|| missing("kernel"))?
+            }
+            KernelSource::Files { .. } => {
+                agentiso_image::kernel::ensure(&dirs, &source, false, &agentiso_image::silent).await?
+            }
+        };
+        let initrd = machinery::initramfs(context, &kernel).await?;
+        let name = &context.config.storage.base_image;
+        let image = agentiso_image::get(&dirs, name)?;
+        let image = image.ok_or_else(|| missing(&format!("image {name}")))?;
+        Ok((BootFiles { kernel, initrd }, machinery::base_image(context, &image)))
+    }
+
+    fn boot_files_rung(&self, prepared: &Result<(BootFiles, BaseImage), Failure>, time: Duration) -> Rung {
+        let (verdict, detail) = match prepared {
+            Ok((files, image)) => {
+                (Verdict::Passed, format!("kernel {}, image {}", files.kernel.version, image.name))
+            }
+            Err(failure) => (Verdict::Failed { reason: failure.to_string() }, String::new()),
+        };
+        let (checks, notes) = (Vec::new(), self.notes.take());
+        Rung { name: report::BOOT_FILES, verdict, time, detail, checks, notes }
+    }
+
+    fn plan(&self, files: &BootFiles, image: BaseImage) -> Plan {
+        let (config, dir) = (&self.context.config, self.scratch.data());
+        Plan {
+            settings: HypervisorSettings {
+                qemu_binary: config.vm.qemu_binary.clone(),
+                accelerator: config.vm.accelerator,
+                kernel: files.kernel.vmlinuz.clone(),
+                initrd: files.initrd.clone(),
+                kernel_append: config.vm.kernel_append.clone(),
+                boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
+                templates_dir: dir.join("templates"),
+                templates: true,
+                run_dir: self.scratch.run().to_owned(),
+                probe_file: dir.join("probe.json"),
+            },
+            resources: machine_size(config, image.virtual_size),
+            image,
+            init_mode: config.vm.init_mode,
+            subnet: config.subnet(),
+            dns: config.network.dns_servers.clone(),
+            data_dir: dir.join("workspaces"),
+            on_spawn: self.scratch.on_spawn(),
+        }
+    }
+}
+
+fn memory_mb(config: &Config) -> u32 {
+    config.resources.default_memory_mb.min(MAX_MEMORY_MB)
+}
+
+/// As workspaces have it by default, within bounds; and a disk that is larger than the image, so that it has to grow.
+fn machine_size(config: &Config, image_bytes: u64) -> Resources {
+    let image_gib = u32::try_from(image_bytes.div_ceil(1 << 30)).unwrap_or(u32::MAX);
+    Resources {
+        vcpus: config.resources.default_vcpus.min(MAX_VCPUS),
+        memory_mb: memory_mb(config),
+        disk_gb: image_gib.saturating_add(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentiso_core::config::UserDirs;
+
+    use super::*;
+
+    #[test]
+    fn machines_are_no_larger_than_they_need_be() {
+        let dirs = UserDirs { uid: 1, home: "/home/u".into(), state_home: None, runtime_dir: None };
+        let size = |text: &str| machine_size(&Config::parse(text, &dirs).unwrap(), (2 << 30) + 1);
+        assert_eq!(size(""), Resources { vcpus: 2, memory_mb: 512, disk_gb: 4 });
+        let small = size("[resources]\ndefault_vcpus = 1\ndefault_memory_mb = 256");
+        assert_eq!(small, Resources { vcpus: 1, memory_mb: 256, disk_gb: 4 });
+        let large = size("[resources]\ndefault_memory_mb = 4096\nmax_memory_mb = 8192");
+        assert_eq!(large.memory_mb, 512);
+    }
+}

@@ -1,0 +1,45 @@
+//! `agentiso snapshot`: states of a workspace to come back to.
+
+mod create;
+mod diff;
+mod ls;
+mod rm;
+
+use std::process::ExitCode;
+
+use agentiso_core::names::SnapshotName;
+use clap::Subcommand;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Take, list, compare and remove snapshots of a workspace
+///
+/// `agentiso restore` goes back to one, `agentiso fork` makes new workspaces from one, `agentiso tree` draws all.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Create(create::Arguments),
+    Ls(ls::Arguments),
+    Rm(rm::Arguments),
+    Diff(diff::Arguments),
+}
+
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        Command::Create(arguments) => create::run(context, &arguments),
+        Command::Ls(arguments) => ls::run(context, &arguments),
+        Command::Rm(arguments) => rm::run(context, &arguments),
+        Command::Diff(arguments) => diff::run(context, &arguments),
+    }
+}
+
+/// Turns text from the command line into a snapshot's name.
+pub(super) fn parse_name(text: &str) -> Result<SnapshotName, String> {
+    SnapshotName::parse(text).map_err(|error| error.to_string())
+}
