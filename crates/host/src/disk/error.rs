@@ -36,6 +36,8 @@ pub enum DiskError {
     OtherHead { running: PathBuf, head: PathBuf },
     #[error("{} cannot be merged into the layer below it", .0.display())]
     NotRedundant(PathBuf),
+    #[error("{} is not a keyframe that waits to be adopted", .0.display())]
+    NoKeyframe(PathBuf),
 }
 
 impl DiskError {
@@ -53,7 +55,8 @@ impl DiskError {
             | Self::Pivoting { .. }
             | Self::NotPivoting { .. }
             | Self::OtherHead { .. }
-            | Self::NotRedundant(_) => false,
+            | Self::NotRedundant(_)
+            | Self::NoKeyframe(_) => false,
         }
     }
 }

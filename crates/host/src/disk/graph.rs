@@ -94,10 +94,26 @@ impl Graph {
     /// Both are this volume's alone, and nothing else is going on with them.
     fn may_merge(&self, volume: &Volume, child: &LayerName, into: &LayerName) -> bool {
         let pivoting = volume.pivot.iter().any(|pivot| [&pivot.from, &pivot.to].contains(&child));
+        // A keyframe was made of what this layer holds, and must go on to read as it does.
+        let flattening = volume.flattening.iter().any(|note| [child, into].contains(&&note.top));
         let alone =
             |name: &LayerName| name.is_own() && self.layers.get(name).is_some_and(|info| !info.shared);
         let size = |name: &LayerName| self.layers.get(name).map(|info| info.virtual_bytes);
-        !pivoting && alone(child) && alone(into) && size(child) == size(into)
+        !pivoting && !flattening && alone(child) && alone(into) && size(child) == size(into)
+    }
+
+    /// The layers below the head that one could stand for, the topmost first: at least so many, with no keyframe among
+    /// them. Those on top of them must be this volume's alone, because they are put on the keyframe, which others lack.
+    pub(super) fn long_run(&self, volume: &Volume, at_least: usize) -> Vec<LayerName> {
+        let needed = self.needed(volume);
+        let frozen = self.chain(&volume.head).skip(1);
+        let plain = |name: &&LayerName| name.is_own() && !volume.keyframes.contains(*name);
+        let run: Vec<LayerName> = frozen.take_while(plain).cloned().collect();
+        let shared = |name: &LayerName| self.layers.get(name).is_none_or(|info| info.shared);
+        match run.first() {
+            Some(top) if run.len() >= at_least && !self.above(&needed, top).iter().any(shared) => run,
+            Some(_) | None => Vec::new(),
+        }
     }
 
     /// What would be removed, and which two layers could be merged, if a snapshot were dropped.

@@ -49,6 +49,10 @@ pub trait Layers: Clone + Send + Sync + 'static {
     /// Writes all that a layer holds into the one below it. Seen through `child`, nothing changes at any moment.
     fn commit(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<(), DiskError>;
 
+    /// Makes a layer that holds what several do, the topmost first, complete or not at all. It lies on what the lowest
+    /// of them lies on.
+    fn combine(&self, directory: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError>;
+
     /// Puts a layer on top of another with the same content as the one it is on.
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError>;
 

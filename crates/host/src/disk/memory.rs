@@ -229,6 +229,23 @@ impl Layers for MemoryStorage {
         Ok(())
     }
 
+    fn combine(&self, directory: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError> {
+        let mut state = self.state();
+        let mut combined = Layer::default();
+        for (index, name) in of.iter().rev().enumerate() {
+            let found = &state.layers[state.layer(&name.in_dir(directory))?];
+            combined.virtual_bytes = found.virtual_bytes;
+            combined.blocks.extend(&found.blocks);
+            if index == 0 {
+                combined.backing.clone_from(&found.backing);
+            }
+        }
+        state.layers.push(combined);
+        let index = state.layers.len() - 1;
+        state.change(layer.in_dir(directory), Some(Entry::Layer(index)));
+        Ok(())
+    }
+
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {
         let mut state = self.state();
         let index = state.layer(&layer.in_dir(directory))?;

@@ -31,5 +31,5 @@ pub use graph::LayerInfo;
 pub use layer_name::{DISK_FILE, LayerName};
 pub use layers::{Layers, TreeBytes};
 pub use qcow2::Qcow2Storage;
-pub use storage::{Backing, Merge, Pivot, SnapshotSizes, Storage, VolumeSizes};
+pub use storage::{Backing, KEYFRAME_AFTER, Keyframe, Merge, Pivot, SnapshotSizes, Storage, VolumeSizes};
 pub use volume::VOLUME_FILE;

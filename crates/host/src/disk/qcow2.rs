@@ -13,14 +13,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::engine;
 use super::error::DiskError;
 use super::graph::LayerInfo;
 use super::layer_name::LayerName;
 use super::layers::{Layers, TreeBytes};
-use super::qcow2_commit::commit;
+use super::qcow2_commit::{combine, commit};
 use super::qcow2_header::{Header, HeaderError, change_backing, create_overlay};
 use super::qcow2_map::Map;
 use super::storage::VolumeSizes;
@@ -87,13 +87,7 @@ impl Layers for Qcow2Storage {
     ) -> Result<(), DiskError> {
         let path = layer.in_dir(directory);
         let unnamed = directory.join(format!(".{layer}.new"));
-        let made = create_overlay(&unnamed, backing.as_str(), virtual_bytes)
-            .and_then(|()| Ok(File::open(&unnamed)?.sync_all()?))
-            .and_then(|()| Ok(fs::rename(&unnamed, &path)?));
-        made.map_err(|source| {
-            let _ = fs::remove_file(&unnamed);
-            DiskError::Format { path, source }
-        })
+        named(&unnamed, &path, create_overlay(&unnamed, backing.as_str(), virtual_bytes))
     }
 
     fn adopt(&self, image: &Path, directory: &Path, layer: &LayerName) -> Result<u64, DiskError> {
@@ -123,6 +117,13 @@ impl Layers for Qcow2Storage {
     fn commit(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<(), DiskError> {
         let path = into.in_dir(directory);
         commit(&child.in_dir(directory), &path).map_err(|source| DiskError::Format { path, source })
+    }
+
+    fn combine(&self, directory: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError> {
+        let path = layer.in_dir(directory);
+        let unnamed = directory.join(format!(".{layer}.new"));
+        let of: Vec<PathBuf> = of.iter().map(|layer| layer.in_dir(directory)).collect();
+        named(&unnamed, &path, combine(&of, &unnamed))
     }
 
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {
@@ -160,6 +161,17 @@ impl Layers for Qcow2Storage {
 
 fn read_header(path: &Path) -> Result<Header, DiskError> {
     Header::read(path).map_err(|source| DiskError::Format { path: path.to_owned(), source })
+}
+
+/// Gives a file its name, once what is in it is on disk. One that was not made leaves nothing.
+fn named(unnamed: &Path, path: &Path, made: Result<(), HeaderError>) -> Result<(), DiskError> {
+    let named = made
+        .and_then(|()| Ok(File::open(unnamed)?.sync_all()?))
+        .and_then(|()| Ok(fs::rename(unnamed, path)?));
+    named.map_err(|source| {
+        let _ = fs::remove_file(unnamed);
+        DiskError::Format { path: path.to_owned(), source }
+    })
 }
 
 /// `None` for what is not there.

@@ -1,4 +1,4 @@
-//! Writes what a layer holds into the layer below it, in place.
+//! Writes what layers hold into the layer below them, in place.
 //!
 //! ```text
 //! 1  data goes to where the lower layer has it, or to clusters that are not in use; those are counted as used
@@ -9,29 +9,42 @@
 //! Each part is on disk before the next begins. Cut short in between, the lower layer is sound and may hold some of the
 //! upper one's data; whoever reads it through the upper one sees no difference, and doing it again completes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::qcow2_header::{CLUSTER, HeaderError};
+use super::qcow2_header::{CLUSTER, Header, HeaderError, create_overlay};
 use super::qcow2_map::{Cluster, L2_ENTRIES, Map};
 use super::qcow2_refcounts::Refcounts;
 
 pub(super) fn commit(child: &Path, into: &Path) -> Result<(), HeaderError> {
-    let upper_file = File::open(child)?;
-    let upper = Map::read(&upper_file)?;
+    take(&[Upper::open(child)?], into)
+}
+
+/// Makes a layer that holds what several do, the topmost first, and lies on what the lowest of them lies on.
+pub(super) fn combine(of: &[PathBuf], path: &Path) -> Result<(), HeaderError> {
+    let uppers = of.iter().map(|path| Upper::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let lowest = of.last().ok_or(HeaderError::Damaged("there are none"))?;
+    let Header { virtual_size, backing_file } = Header::read(lowest)?;
+    let backing_file = backing_file.ok_or(HeaderError::Unsupported("nothing below it"))?;
+    create_overlay(path, &backing_file, virtual_size)?;
+    take(&uppers, path)
+}
+
+/// Writes what the upper layers hold, the topmost first, into a lower one.
+fn take(uppers: &[Upper], into: &Path) -> Result<(), HeaderError> {
     let file = OpenOptions::new().read(true).write(true).open(into)?;
     let map = Map::read(&file)?;
-    if upper.layout.virtual_size != map.layout.virtual_size {
+    if uppers.iter().any(|upper| upper.map.layout.virtual_size != map.layout.virtual_size) {
         return Err(HeaderError::Unsupported("another size than the layer on it"));
     }
     let length = file.metadata()?.len();
     let counts = Refcounts::of(&file, &map)?;
     let mut lower =
         Lower { file, map, counts, unused: Vec::new(), new_tables: BTreeSet::new(), tables: BTreeSet::new() };
-    if let Err(error) = lower.take_data(&upper_file, &upper) {
+    if let Err(error) = lower.take_data(uppers) {
         // Nothing points to what was added; a full disk gets it back.
         let _ = lower.file.set_len(length);
         return Err(error);
@@ -39,6 +52,28 @@ pub(super) fn commit(child: &Path, into: &Path) -> Result<(), HeaderError> {
     lower.count_data()?;
     lower.point_to_data()?;
     lower.give_back()
+}
+
+struct Upper {
+    file: File,
+    map: Map,
+}
+
+impl Upper {
+    fn open(path: &Path) -> Result<Self, HeaderError> {
+        let file = File::open(path)?;
+        let map = Map::read(&file)?;
+        Ok(Self { file, map })
+    }
+}
+
+/// What is seen through all of them: for each cluster, the topmost that says something about it.
+fn seen(uppers: &[Upper]) -> BTreeMap<u64, (&File, Cluster)> {
+    let mut seen = BTreeMap::new();
+    for upper in uppers.iter().rev() {
+        seen.extend(upper.map.present().map(|(number, cluster)| (number, (&upper.file, cluster))));
+    }
+    seen
 }
 
 struct Lower {
@@ -53,13 +88,13 @@ struct Lower {
 }
 
 impl Lower {
-    fn take_data(&mut self, upper_file: &File, upper: &Map) -> Result<(), HeaderError> {
+    fn take_data(&mut self, uppers: &[Upper]) -> Result<(), HeaderError> {
         let mut buffer = vec![0; CLUSTER as usize];
-        for (number, cluster) in upper.present() {
+        for (number, (upper, cluster)) in seen(uppers) {
             let content = match cluster {
                 Cluster::Absent | Cluster::Zero(_) => None,
                 Cluster::Data(at) => {
-                    read_cluster(upper_file, at, &mut buffer)?;
+                    read_cluster(upper, at, &mut buffer)?;
                     Some(&buffer).filter(|bytes| bytes.iter().any(|byte| *byte != 0))
                 }
             };

@@ -52,6 +52,23 @@ pub struct Merge {
     pub under_head: bool,
 }
 
+/// A layer that was made to stand for many, so that a read has less far to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyframe {
+    pub file: PathBuf,
+    /// The layers whose content it holds, the topmost first. It reads as the topmost does.
+    pub replaces: Vec<PathBuf>,
+    /// The layers on top of those, to be put on the keyframe.
+    pub above: Vec<PathBuf>,
+    /// The file that a machine writes to is among `above`: one that runs has to be told. What another layer lies on
+    /// can be changed under a machine, which goes on reading the old ones until it is started again.
+    pub head_is_above: bool,
+}
+
+/// How many layers may lie on each other before a keyframe is due. A read of 4 KiB through one layer takes 19 µs,
+/// through 20 takes 33 µs, through 100 takes 224 µs.
+pub const KEYFRAME_AFTER: usize = 16;
+
 /// How large a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSizes {
@@ -153,6 +170,22 @@ pub trait Storage: Send + Sync {
         &self,
         directory: &Path,
         merge: &Merge,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// Makes a keyframe of the layers below the head, if at least `after` lie on each other without one. Copies what
+    /// they hold and changes nothing else; until it is adopted, nobody reads it.
+    fn keyframe(
+        &self,
+        directory: &Path,
+        after: usize,
+    ) -> impl Future<Output = Result<Option<Keyframe>, DiskError>> + Send;
+
+    /// Puts the layers above on the keyframe, except those that a running machine has put there itself, and lets a
+    /// snapshot that was the topmost of the replaced layers be the keyframe.
+    fn adopt_keyframe(
+        &self,
+        directory: &Path,
+        keyframe: &Keyframe,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
     /// Finishes or undoes what a crash cut short. `running_head` is the file a machine that still runs writes to;

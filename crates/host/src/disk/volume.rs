@@ -25,6 +25,11 @@ pub(super) struct Volume {
     pub(super) pivot: Option<PivotNote>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) merging: Option<MergeNote>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) flattening: Option<KeyframeNote>,
+    /// Layers that hold what several hold, so that a chain of layers does not become long.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) keyframes: BTreeSet<LayerName>,
 }
 
 /// A snapshot that was begun. Whether the machine has moved from the one to the other is not known here.
@@ -43,9 +48,25 @@ pub(super) struct MergeNote {
     pub(super) into: LayerName,
 }
 
+/// A keyframe that was made: `file` reads as `top` does, and is to take its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeyframeNote {
+    pub(super) file: LayerName,
+    pub(super) top: LayerName,
+}
+
 impl Volume {
     pub(super) fn new(head: LayerName, virtual_bytes: u64) -> Self {
-        Self { schema: SCHEMA, virtual_bytes, head, snapshots: BTreeMap::new(), pivot: None, merging: None }
+        Self {
+            schema: SCHEMA,
+            virtual_bytes,
+            head,
+            snapshots: BTreeMap::new(),
+            pivot: None,
+            merging: None,
+            flattening: None,
+            keyframes: BTreeSet::new(),
+        }
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -64,7 +85,8 @@ impl Volume {
     /// The layers that are asked for by themselves, and not only because another is on top of them.
     pub(super) fn marked(&self) -> BTreeSet<&LayerName> {
         let pivot = self.pivot.iter().flat_map(|pivot| [&pivot.from, &pivot.to]);
-        self.snapshots.values().chain([&self.head]).chain(pivot).collect()
+        let keyframe = self.flattening.iter().map(|note| &note.file);
+        self.snapshots.values().chain([&self.head]).chain(pivot).chain(keyframe).collect()
     }
 
     /// Whoever asked for the one layer asks for the other from then on.
@@ -87,7 +109,9 @@ mod tests {
         let (id, to) = (SnapshotId::random(), LayerName::unique());
         volume.snapshots.insert(id, LayerName::unique());
         volume.pivot = Some(PivotNote { snapshot: id, from: LayerName::first(), to: to.clone() });
-        volume.merging = Some(MergeNote { child: to, into: LayerName::first() });
+        volume.merging = Some(MergeNote { child: to.clone(), into: LayerName::first() });
+        volume.flattening = Some(KeyframeNote { file: to.clone(), top: LayerName::first() });
+        volume.keyframes.insert(to);
         assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
     }
 

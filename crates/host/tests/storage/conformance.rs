@@ -39,6 +39,8 @@ for_every_backend! {
     a_merge_by_a_running_machine_is_followed
     a_merge_cut_short_among_its_names_is_finished
     a_record_that_cannot_be_read_is_an_error_and_can_be_deleted
+    a_long_chain_becomes_short_and_nothing_is_read_differently
+    a_keyframe_is_adopted_as_far_as_the_machine_lets_it
 }
 
 /// One backend, one volume, and shorthands.
@@ -468,4 +470,89 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_deleted<B: Lab>(ben
     assert!(storage.settle(dir, None, &[]).await.is_err());
     storage.delete(dir).await.unwrap();
     assert_eq!(storage.names(dir).unwrap(), Vec::<String>::new());
+}
+
+/// Snapshots with a block in common and one of their own.
+async fn snapshots<B: Lab>(bench: &Bench<B>, count: u8) -> Vec<(SnapshotId, Content)> {
+    let mut made = Vec::new();
+    for value in 1..=count {
+        bench.write(&bench.dir, 1, value).await;
+        bench.write(&bench.dir, u64::from(value) % 12, value).await;
+        made.push((bench.snapshot(&bench.dir).await, bench.head(&bench.dir).await));
+    }
+    made
+}
+
+async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let made = snapshots(&bench, 5).await;
+    bench.write(dir, 2, 0).await;
+    let head = bench.head(dir).await;
+    assert_eq!(storage.keyframe(dir, 6).await.unwrap(), None, "it is not long enough");
+    let keyframe = storage.keyframe(dir, 5).await.unwrap().unwrap();
+    assert_eq!(keyframe.replaces.len(), 5);
+    assert!(keyframe.head_is_above && keyframe.above == [storage.head(dir).await.unwrap()], "{keyframe:?}");
+    assert_eq!(storage.keyframe(dir, 5).await.unwrap().as_ref(), Some(&keyframe), "it waits to be adopted");
+    assert_eq!(storage.chain(dir, None).await.unwrap().len(), 7);
+    storage.adopt_keyframe(dir, &keyframe).await.unwrap();
+    storage.adopt_keyframe(dir, &keyframe).await.unwrap();
+    assert_eq!(storage.chain(dir, None).await.unwrap().len(), 3);
+    assert_eq!(storage.keyframe(dir, 2).await.unwrap(), None, "there is a keyframe");
+    for (id, content) in &made {
+        assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+    }
+    assert_eq!(bench.head(dir).await, head);
+    assert_eq!(bench.layers(dir), 7, "the topmost has given way to the keyframe");
+    // A fork of what it stands for knows it as one.
+    let fork = bench.lab.directory("fork");
+    storage.fork(dir, made[4].0, &fork).await.unwrap();
+    assert_eq!(bench.head(&fork).await, made[4].1);
+    assert_eq!(storage.keyframe(&fork, 2).await.unwrap(), None);
+    storage.delete(&fork).await.unwrap();
+    for (id, _) in made {
+        storage.forget_snapshot(dir, id).await.unwrap();
+    }
+    bench.merge_all(dir).await;
+    assert_eq!(bench.layers(dir), 2);
+    assert_eq!(bench.head(dir).await, head);
+}
+
+async fn a_keyframe_is_adopted_as_far_as_the_machine_lets_it<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let made = snapshots(&bench, 3).await;
+    let known: Vec<SnapshotId> = made.iter().map(|(id, _)| *id).collect();
+    let head = storage.head(dir).await.unwrap();
+    let layers = bench.layers(dir);
+    // The machine runs and lies on what the keyframe stands for.
+    storage.keyframe(dir, 2).await.unwrap().unwrap();
+    storage.settle(dir, Some(&head), &known).await.unwrap();
+    assert_eq!((bench.layers(dir), storage.chain(dir, None).await.unwrap().len()), (layers, 5));
+    // A snapshot later it does not.
+    storage.keyframe(dir, 2).await.unwrap().unwrap();
+    let last = bench.snapshot(dir).await;
+    let head = storage.head(dir).await.unwrap();
+    let keyframe = storage.keyframe(dir, 2).await.unwrap().unwrap();
+    assert!(!keyframe.head_is_above, "{keyframe:?}");
+    let all: Vec<SnapshotId> = known.iter().copied().chain([last]).collect();
+    storage.settle(dir, Some(&head), &all).await.unwrap();
+    assert_eq!(storage.chain(dir, None).await.unwrap().len(), 4);
+    for (id, content) in &made {
+        assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+    }
+    // Forked in between, what lies above is not ours alone.
+    let keyframe = storage.keyframe(dir, 2).await.unwrap();
+    assert_eq!(keyframe, None);
+    bench.snapshot(dir).await;
+    storage.keyframe(dir, 2).await.unwrap().unwrap();
+    let above = bench.snapshot(dir).await;
+    let fork = bench.lab.directory("fork");
+    storage.fork(dir, above, &fork).await.unwrap();
+    let (here, there) = (bench.head(dir).await, bench.head(&fork).await);
+    let keyframe = storage.keyframe(dir, 2).await.unwrap().unwrap();
+    storage.adopt_keyframe(dir, &keyframe).await.unwrap();
+    assert_eq!((bench.head(dir).await, bench.head(&fork).await), (here, there));
+    let error = storage.adopt_keyframe(dir, &keyframe).await.unwrap_err();
+    assert!(matches!(error, DiskError::NoKeyframe(_)), "{error}");
 }

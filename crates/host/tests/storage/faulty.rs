@@ -150,6 +150,10 @@ impl<L: Layers> Layers for Faulty<L> {
         Err(broken(dir))
     }
 
+    fn combine(&self, dir: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError> {
+        self.step(dir, || self.inner.combine(dir, layer, of))
+    }
+
     fn rebase(&self, dir: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {
         self.step(dir, || self.inner.rebase(dir, layer, backing))
     }

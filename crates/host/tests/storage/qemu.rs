@@ -159,3 +159,28 @@ async fn a_name_that_was_changed_is_found_by_qemu_and_changed_again_by_both() {
         disk.assert_is(None, &content).await;
     }
 }
+
+#[tokio::test]
+async fn a_keyframe_reads_as_what_it_stands_for() {
+    if is_missing().await {
+        return;
+    }
+    let disk = Disk::new().await;
+    let mut snapshots = Vec::new();
+    for number in 1..7 {
+        let data = format!("write -P {number} {}M {}M", number * 3, 7 - number);
+        let (zeroes, last) =
+            (format!("write -z -u {}k 192k", number * 3100), format!("write -P {number} 560M 64k"));
+        disk.write(&[&data, &zeroes, &last, "write -z 0 64k"]).await;
+        let id = disk.snapshot().await;
+        snapshots.push((id, disk.keep(Some(id)).await));
+    }
+    let keyframe = Qcow2Storage.keyframe(&disk.dir, 6).await.unwrap().unwrap();
+    disk.check(&keyframe.file).await;
+    Qcow2Storage.adopt_keyframe(&disk.dir, &keyframe).await.unwrap();
+    assert_eq!(Qcow2Storage.chain(&disk.dir, None).await.unwrap().len(), 3);
+    for (id, kept) in &snapshots {
+        disk.assert_is(Some(*id), kept).await;
+    }
+    disk.assert_is(None, &snapshots[5].1).await;
+}

@@ -35,6 +35,9 @@ pub(crate) enum Step {
         which: usize,
         by_machine: bool,
     },
+    Flatten {
+        after: usize,
+    },
     Destroy,
 }
 
@@ -210,6 +213,11 @@ impl<B: Lab> Story<B> {
                         merged.map_err(|error| (error, Failed::default()))
                     }
                 }
+            }
+            Step::Flatten { after } => {
+                let made = self.storage.keyframe(dir, *after).await;
+                let Some(made) = made.map_err(|error| (error, running()))? else { return Ok(()) };
+                self.storage.adopt_keyframe(dir, &made).await.map_err(|error| (error, running()))
             }
             Step::Destroy => {
                 let gone = Failed { gone: true, ..Failed::default() };

@@ -53,7 +53,9 @@ pub(super) fn fork(
     let made = layers.make_directory(dir)?;
     delete(layers, dir)?;
     let forked = undone_on_error(layers, dir, || {
-        let volume = Volume::new(LayerName::unique(), open.volume.virtual_bytes);
+        let mut volume = Volume::new(LayerName::unique(), open.volume.virtual_bytes);
+        let keyframes = graph.chain(top).filter(|layer| open.volume.keyframes.contains(*layer));
+        volume.keyframes = keyframes.cloned().collect();
         layers.store(dir, &volume.to_text())?;
         for layer in graph.chain(top) {
             layers.link(source, dir, layer)?;

@@ -4,6 +4,7 @@
 //! and is removed only when it is named no more. Every file that nobody names is debris, which
 //! [`settle`](settle::settle) removes.
 
+mod keyframe;
 mod make;
 mod merge;
 mod settle;

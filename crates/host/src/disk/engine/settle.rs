@@ -4,7 +4,7 @@ use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
 
-use super::{Open, is_half_made, memory_of, merge};
+use super::{Open, is_half_made, keyframe, memory_of, merge};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
@@ -19,6 +19,7 @@ pub(super) fn settle(
     let before = open.volume.clone();
     settle_pivot(&mut open, running_head);
     settle_merge(&mut open, running_head)?;
+    keyframe::settle(&mut open, running_head.is_some())?;
     if let Some(running) = running_head
         && LayerName::of(running).as_ref() != Some(&open.volume.head)
     {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
 
-use super::{make, merge, settle, sizes, snapshot};
+use super::{keyframe, make, merge, settle, sizes, snapshot};
 use crate::disk::error::DiskError;
 use crate::disk::layers::Layers;
-use crate::disk::storage::{Backing, Merge, Pivot, Storage, VolumeSizes};
+use crate::disk::storage::{Backing, Keyframe, Merge, Pivot, Storage, VolumeSizes};
 
 /// Waits for the disk on a thread of its own. Work that was begun goes on to its end when nobody waits for it any more.
 async fn apart<L: Layers, T: Send + 'static>(
@@ -82,6 +82,15 @@ impl<L: Layers> Storage for L {
     async fn merged_online(&self, directory: &Path, merge: &Merge) -> Result<(), DiskError> {
         let merge = merge.clone();
         apart(self, directory, move |layers, dir| merge::online(layers, dir, &merge)).await
+    }
+
+    async fn keyframe(&self, directory: &Path, after: usize) -> Result<Option<Keyframe>, DiskError> {
+        apart(self, directory, move |layers, dir| keyframe::make(layers, dir, after)).await
+    }
+
+    async fn adopt_keyframe(&self, directory: &Path, keyframe: &Keyframe) -> Result<(), DiskError> {
+        let file = keyframe.file.clone();
+        apart(self, directory, move |layers, dir| keyframe::adopt(layers, dir, &file)).await
     }
 
     async fn settle(

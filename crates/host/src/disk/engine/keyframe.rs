@@ -1,0 +1,97 @@
+//! One layer stands for many.
+//!
+//! ```text
+//! below ◀── a ◀── b ◀── … ◀── top ◀── head
+//! below ◀── keyframe ◀── head                    a, b, … stay for the snapshots that they are
+//! ```
+//!
+//! The keyframe reads as `top` does, and neither ever changes, so it does not matter who lies on which.
+
+use std::path::Path;
+
+use super::Open;
+use crate::disk::error::DiskError;
+use crate::disk::layer_name::LayerName;
+use crate::disk::layers::Layers;
+use crate::disk::storage::Keyframe;
+use crate::disk::volume::KeyframeNote;
+
+pub(super) fn make(layers: &impl Layers, dir: &Path, after: usize) -> Result<Option<Keyframe>, DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    if open.volume.flattening.is_none() {
+        // What is being merged changes while it is looked at.
+        if open.volume.pivot.is_some() || open.volume.merging.is_some() {
+            return Ok(None);
+        }
+        let graph = open.graph()?;
+        let run = graph.long_run(&open.volume, after.max(2));
+        let Some(top) = run.first() else { return Ok(None) };
+        let note = KeyframeNote { file: LayerName::unique(), top: top.clone() };
+        layers.combine(dir, &note.file, &run)?;
+        let (mut changed, made) = (open.volume.clone(), note.file.clone());
+        changed.flattening = Some(note);
+        changed.keyframes.retain(|layer| graph.layers.contains_key(layer));
+        open.save_with(changed, &made)?;
+    }
+    describe(&open)
+}
+
+/// The keyframe that waits to be adopted.
+fn describe<L: Layers>(open: &Open<'_, L>) -> Result<Option<Keyframe>, DiskError> {
+    let Some(note) = &open.volume.flattening else { return Ok(None) };
+    let graph = open.graph()?;
+    let above = graph.above(&graph.needed(&open.volume), &note.top);
+    let below = graph.layers.get(&note.file).and_then(|info| info.backing.clone());
+    let replaces = graph.chain(&note.top).take_while(|layer| Some(*layer) != below.as_ref());
+    Ok(Some(Keyframe {
+        file: note.file.in_dir(open.dir),
+        replaces: replaces.map(|layer| layer.in_dir(open.dir)).collect(),
+        head_is_above: above.contains(&open.volume.head),
+        above: above.iter().map(|layer| layer.in_dir(open.dir)).collect(),
+    }))
+}
+
+pub(super) fn adopt(layers: &impl Layers, dir: &Path, file: &Path) -> Result<(), DiskError> {
+    let mut open = Open::at(layers, dir)?;
+    match &open.volume.flattening {
+        Some(note) if LayerName::of(file).as_ref() == Some(&note.file) => {}
+        None if LayerName::of(file).is_some_and(|file| open.volume.keyframes.contains(&file)) => {
+            return Ok(());
+        }
+        Some(_) | None => return Err(DiskError::NoKeyframe(file.to_owned())),
+    }
+    take_place(&mut open)?;
+    open.save()?;
+    open.collect()
+}
+
+/// With no machine running, a keyframe that was made is adopted; what a running one lies on is not changed under it.
+pub(super) fn settle<L: Layers>(open: &mut Open<'_, L>, running: bool) -> Result<(), DiskError> {
+    let Some(keyframe) = describe(open)? else { return Ok(()) };
+    match running && keyframe.head_is_above {
+        true => {
+            open.volume.flattening = None;
+            Ok(())
+        }
+        false => take_place(open),
+    }
+}
+
+/// Puts whatever lies on the topmost of the replaced layers on the keyframe. The record is changed in memory only.
+fn take_place<L: Layers>(open: &mut Open<'_, L>) -> Result<(), DiskError> {
+    let graph = open.graph()?;
+    let Some(note) = open.volume.flattening.clone() else { return Ok(()) };
+    let above = graph.above(&graph.needed(&open.volume), &note.top);
+    // Somebody forked one of them since: their files are not ours alone to change, and so all stays as it is.
+    let shared = |layer: &LayerName| graph.layers.get(layer).is_some_and(|info| info.shared);
+    open.volume.flattening = None;
+    if above.iter().any(shared) {
+        return Ok(());
+    }
+    for layer in above {
+        open.layers.rebase(open.dir, &layer, &note.file)?;
+    }
+    open.volume.move_marks(&note.top, &note.file);
+    open.volume.keyframes.insert(note.file);
+    Ok(())
+}
