@@ -41,8 +41,8 @@ const TAG_LAST: u32 = 0x8;
 /// 4 GiB in blocks of 4 KiB; journals are made with 1 GiB at most.
 const MAX_BLOCKS: u32 = 1 << 20;
 
-/// What is remembered of revocations: more than a journal of 1 GiB can hold in earnest.
-const MAX_REVOKED: usize = 1 << 22;
+/// What is remembered of revocations: those of 4 GiB of directories and extents that were deleted at once.
+const MAX_REVOKED: usize = 1 << 20;
 
 /// Where the newer content of a block is.
 #[derive(Clone, Copy, Debug)]

@@ -245,6 +245,21 @@ fn lists_end_where_asked_and_counts_do_not() {
     assert!(matches!(diff_paths(&old, &new, &cancelled), Err(DiffError::Cancelled)));
 }
 
+#[test]
+fn paths_that_no_system_call_takes_are_counted_only() {
+    need!("mke2fs", "debugfs");
+    let images = Images::new();
+    let old = images.make("old", &[]);
+    let new = images.copy(&old, "new");
+    let name = "n".repeat(250);
+    let commands: Vec<String> =
+        (0..20).flat_map(|_| [format!("mkdir {name}"), format!("cd {name}")]).collect();
+    images.change(&new, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+    let found = diff(&old, &new);
+    // 16 names with their slashes are 4016 bytes.
+    assert_eq!((found.added.len(), found.counts.added, found.truncated), (16, 20, true));
+}
+
 /// A disk that counts what is read of it.
 struct Counted<'a>(&'a Chain, AtomicU64);
 

@@ -5,6 +5,7 @@ mod ext4_image;
 mod filesystems;
 mod hostile;
 mod journals;
+mod machines;
 mod qcow2_file;
 mod qemu;
 mod tools;
