@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use agentiso_diff::changed_bytes;
 use agentiso_diff::qcow2::{Chain, Layer, LayerError, MAX_DEPTH, Qcow2Error};
+use agentiso_diff::{Difference, changed_bytes};
 use proptest::prelude::*;
 
 use crate::qcow2_file::{Cluster, Qcow2File, put};
@@ -115,13 +115,25 @@ proptest! {
             Chain::open(&dir.path().join(top)).unwrap()
         };
         let (old_chain, new_chain) = (stack("old", &old), stack("new", &new));
-        let difference = agentiso_diff::Difference::between(&old_chain, &new_chain).unwrap();
+        let difference = Difference::between(&old_chain, &new_chain).unwrap();
         let (old_bytes, new_bytes) = (model(&[old, base.clone()].concat()), model(&[new, base].concat()));
         for (sector, (old, new)) in old_bytes.chunks(512).zip(new_bytes.chunks(512)).enumerate() {
             let start = sector as u64 * 512;
             prop_assert!(!difference.is_shared(start..start + 512) || old == new, "sector {}", sector);
         }
         prop_assert!(difference.bytes() <= new_chain.virtual_size());
+        let unread = difference.clone().narrowed(&old_chain, &new_chain, 0).unwrap();
+        prop_assert_eq!(unread.ranges(), difference.ranges());
+        let narrow = difference.clone().narrowed(&old_chain, &new_chain, u64::MAX).unwrap();
+        prop_assert!(narrow.bytes() <= difference.bytes());
+        for (step, (old, new)) in (0..).zip(old_bytes.chunks(1 << 16).zip(new_bytes.chunks(1 << 16))) {
+            let range = step << 16..(step << 16) + old.len().min(new.len()) as u64;
+            let length = old.len().min(new.len());
+            let same = old[..length] == new[..length];
+            prop_assert!(same || !narrow.is_shared(range.clone()), "step {}", step);
+            // Where one disk has no bytes to compare with, nothing is left out.
+            prop_assert!(!same || old.len() != new.len() || narrow.is_shared(range), "step {}", step);
+        }
     }
 }
 
@@ -140,6 +152,21 @@ fn changes_are_counted_by_cluster_above_what_is_shared() {
     assert_eq!(changed_bytes(&open("old"), &open("middle")).unwrap(), 2 << 16);
     assert_eq!(changed_bytes(&open("old"), &open("new")).unwrap(), 3 << 16);
     assert_eq!(changed_bytes(&open("base"), &open("new")).unwrap(), 3 << 16);
+}
+
+#[test]
+fn the_same_content_in_another_file_is_left_out_when_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let disk = || Qcow2File::new(16, 1 << 20);
+    disk().with(0, Cluster::Data(1)).with(1, Cluster::Data(2)).with(2, Cluster::Zero).write(&at("old"));
+    disk().with(0, Cluster::Data(1)).with(1, Cluster::Data(3)).write(&at("new"));
+    let (old, new) = (Chain::open(&at("old")).unwrap(), Chain::open(&at("new")).unwrap());
+    let difference = Difference::between(&old, &new).unwrap();
+    assert_eq!(difference.bytes(), 3 << 16);
+    assert_eq!(difference.clone().narrowed(&old, &new, 1 << 30).unwrap().bytes(), 1 << 16);
+    // Enough for the first cluster only.
+    assert_eq!(difference.narrowed(&old, &new, 2 << 16).unwrap().bytes(), 2 << 16);
 }
 
 #[test]

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agentiso_diff::ext4::{Ext4Error, FileSystem};
-use agentiso_diff::{DiffOptions, diff_paths};
+use agentiso_diff::qcow2::Chain;
+use agentiso_diff::{DiffOptions, Difference, diff_paths};
 
 use crate::ext4_image::{Images, bytes, diff, paths};
+use crate::qcow2_file::Qcow2File;
 use crate::tools::{find, need};
 
 const BLOCK: usize = 1024;
@@ -95,6 +97,21 @@ fn every_kind_of_journal_is_replayed() {
         assert!(String::from_utf8_lossy(&judge.stdout).contains("recovering journal"), "{judge:?}");
         assert_eq!(diff(&dirty, &replayed), Default::default(), "{open} {options:?}");
     }
+}
+
+#[test]
+fn blocks_in_the_journal_are_not_taken_for_shared_ones() {
+    need!("mke2fs", "debugfs");
+    let images = Images::new();
+    let (before, after) = before_and_after(&images, &[]);
+    let (old, new) = (bytes(&before), bytes(&journaled(&images, "jo -c -v 3", &before, &after)));
+    Qcow2File::between(&vec![0; old.len()], &old).write(&images.at("old.qcow2"));
+    Qcow2File::between(&old, &new).on("old.qcow2").write(&images.at("new.qcow2"));
+    let (old, new) = ["old.qcow2", "new.qcow2"].map(|name| Chain::open(&images.at(name)).unwrap()).into();
+    let difference = Difference::between(&old, &new).unwrap();
+    let is_shared = |range| difference.is_shared(range);
+    let options = DiffOptions { is_shared: Some(&is_shared), ..DiffOptions::default() };
+    assert_eq!(paths(&diff_paths(&old, &new, &options).unwrap()), CHANGES);
 }
 
 #[test]
