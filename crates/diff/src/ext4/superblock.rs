@@ -16,8 +16,8 @@ const LARGE_DIRECTORIES: u32 = 0x4000;
 const SPARSE_SUPER: u32 = 0x1;
 const SPARSE_SUPER_2: u32 = 0x200;
 
-/// Types in directories, extents, multiple mount protection, flexible groups, attributes in inodes, checksum seed, case folding: either
-/// always read, or of no concern to who reads inodes and names.
+/// Types in directories, extents, multiple mount protection, flexible groups, attributes in inodes, checksum seed,
+/// case folding: either always read, or of no concern to who reads inodes and names.
 const IGNORED: u32 = 0x2 | 0x40 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x20000;
 
 const REFUSED: [(u32, &str); 5] = [

@@ -1,16 +1,14 @@
-//! Whether a path that both trees have was modified.
+//! Whether a path that both trees have was modified:
 //!
-//! | kind | modified when |
-//! |---|---|
-//! | any | type, permissions, owner, group or extended attributes differ |
-//! | regular file | size or modification time differ; or the file was touched otherwise (another inode, another change time) and the content differs |
-//! | symbolic link | the target differs |
-//! | device | its numbers differ |
-//! | directory | by what holds for any; entries that came and went are listed themselves |
+//! * Anything: its type, permissions, owner, group or extended attributes differ.
+//! * A regular file: its size or modification time differ; or it was touched in another way (another inode, another
+//!   change time) and the content differs.
+//! * A symbolic link: the target differs. A device: its numbers differ.
+//! * A directory: no more than what holds for anything; entries that came and went are listed themselves.
 //!
-//! So a file that only got another name, another link or the same owner once more is not listed, while one whose
-//! modification time was set back after a change is. Access times never count. Content that cannot be read, or that
-//! is more than the options allow to compare, counts as different.
+//! So a file that only got another link, or the same owner once more, is not listed, while one whose modification
+//! time was set back after a change is. What was renamed counts as removed and added. Access times never count.
+//! Content that cannot be read, or that is more than the options allow to compare, counts as different.
 
 use super::sides::Sides;
 use crate::ext4::{Ext4Error, Extent, Inode, Kind};

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 /// Enough for a reader, and some hundred kilobytes at most in practice.
 const MAX_PATHS: usize = 1000;
 
-/// Five times what a well-filled development machine has. A tree of this size takes some seconds.
+/// Two trees of five million files each, which take about half a minute.
 const MAX_ENTRIES: u64 = 10_000_000;
 
 /// What may be read to tell touched files from changed ones: a second or less.

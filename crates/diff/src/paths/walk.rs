@@ -20,7 +20,7 @@ const MAX_PATH: usize = 4096;
 /// What the names of directories that wait for their turn may take in memory.
 const MAX_PENDING: usize = 256 << 20;
 
-/// The kernel's limit for a name; what a waiting directory takes besides its name is less.
+/// What a waiting directory takes besides its name, rounded up.
 const PENDING_OVERHEAD: usize = 64;
 
 /// Compares two file systems.

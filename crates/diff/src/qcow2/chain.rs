@@ -19,7 +19,7 @@ const MAX_L1_BYTES: u64 = 64 << 20;
 /// The guest bytes that are looked up in the tables at once, and remembered.
 const SPAN: u64 = 4 << 20;
 
-/// How many segments are remembered: 32 MiB of them, which at the worst, one per cluster of 64 KiB, map 64 GiB.
+/// How many segments are remembered: 40 MiB of them, which at the worst, one per cluster of 64 KiB, map 64 GiB.
 const CACHED_SEGMENTS: usize = 1 << 20;
 
 #[derive(Debug)]

@@ -108,7 +108,8 @@ proptest! {
         open(dir.path(), "base", &base);
         let stack = |name: &str, own: &[Qcow2File]| {
             for (depth, file) in own.iter().enumerate() {
-                let below = if depth + 1 < own.len() { format!("{name}{}.qcow2", depth + 1) } else { "base0.qcow2".into() };
+                let last = depth + 1 == own.len();
+                let below = if last { "base0.qcow2".into() } else { format!("{name}{}.qcow2", depth + 1) };
                 file.clone().on(&below).write(&dir.path().join(format!("{name}{depth}.qcow2")));
             }
             let top = if own.is_empty() { "base0.qcow2".into() } else { format!("{name}0.qcow2") };

@@ -193,6 +193,23 @@ fn each_field_that_matters_makes_a_file_modified_and_no_other() {
 }
 
 #[test]
+fn attributes_in_a_block_of_their_own_are_compared() {
+    need!("mke2fs", "debugfs");
+    let images = Images::new();
+    let value = |name: &str, byte: u8| {
+        fs::write(images.at(name), [byte; 600]).unwrap();
+        format!("ea_set -f {} nothing user.long", images.at(name).display())
+    };
+    let old = images.make("old", &["-b", "4096"]);
+    images.change(&old, &[&value("a", b'a')]);
+    let new = images.copy(&old, "new");
+    images.change(&new, &["sif nothing ctime 20200101"]);
+    assert_eq!(paths(&diff(&old, &new)), Vec::<String>::new());
+    images.change(&new, &[&value("b", b'b')]);
+    assert_eq!(paths(&diff(&old, &new)), ["~/nothing"]);
+}
+
+#[test]
 fn content_decides_for_a_file_that_was_touched_without_a_trace_in_its_times() {
     need!("mke2fs", "debugfs");
     let images = Images::new();

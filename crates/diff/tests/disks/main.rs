@@ -9,3 +9,4 @@ mod machines;
 mod qcow2_file;
 mod qemu;
 mod tools;
+mod trees;
