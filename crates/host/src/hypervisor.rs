@@ -227,6 +227,10 @@ impl Hypervisor {
         Ok(missing)
     }
 
+    pub(crate) fn host_inputs(&self) -> &HostInputs {
+        &self.inner.inputs
+    }
+
     fn memory_inputs(&self, spec: &MachineSpec) -> Inputs {
         memory::inputs(&self.inner.inputs, spec.shape())
     }

@@ -15,6 +15,7 @@
 pub mod accelerator;
 pub mod agent;
 pub mod boot;
+pub mod carry;
 pub mod command;
 pub mod disk;
 pub mod files;

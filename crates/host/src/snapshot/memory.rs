@@ -33,8 +33,18 @@ const UNFINISHED: &str = ".memory-";
 /// The memory a fork comes up with; it is not a snapshot of the fork's and goes once the fork is up.
 const OF_FORK: &str = "memory-of-fork";
 
-fn dir_of(data_dir: &Path, snapshot: SnapshotId) -> PathBuf {
+pub(crate) fn dir_of(data_dir: &Path, snapshot: SnapshotId) -> PathBuf {
     data_dir.join(format!("{PREFIX}{snapshot}"))
+}
+
+/// Where a snapshot's memory is while it is being made.
+pub(crate) fn unfinished(data_dir: &Path, snapshot: SnapshotId) -> PathBuf {
+    data_dir.join(format!("{UNFINISHED}{snapshot}"))
+}
+
+/// What [`link`] put into a fork's directory, if there was any.
+pub(crate) fn dir_of_fork(data_dir: &Path) -> Option<PathBuf> {
+    Some(data_dir.join(OF_FORK)).filter(|dir| dir.is_dir())
 }
 
 /// What must match for memory to be usable on a host.
@@ -117,7 +127,7 @@ impl Conversion<'_> {
     /// Returns once the memory is on disk for good, under its name.
     pub(super) async fn run(self, stream: &Path) -> Result<(), SnapshotError> {
         let began = tokio::time::Instant::now();
-        let building = Building(self.data_dir.join(format!("{UNFINISHED}{}", self.snapshot)));
+        let building = Building(unfinished(self.data_dir, self.snapshot));
         files::make_private_dir(&building.0)?;
         let id = WorkspaceId::random();
         let start = Start {

@@ -1,0 +1,41 @@
+//! A directory for an import: it stays when the import succeeds, and only then.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::files::{self, FileError};
+
+/// A directory that did not exist before. It is removed with the last that holds it, unless it is kept.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    pub(super) path: PathBuf,
+    kept: AtomicBool,
+}
+
+impl Fresh {
+    pub(super) fn make(path: &Path) -> Result<Arc<Self>, FileError> {
+        if let Some(parent) = path.parent() {
+            files::make_private_dir(parent)?;
+        }
+        let made = DirBuilder::new().mode(0o700).create(path);
+        made.map_err(FileError::at("make the directory", path))?;
+        Ok(Arc::new(Self { path: path.to_owned(), kept: false.into() }))
+    }
+
+    pub(super) fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if !self.kept.load(Ordering::Relaxed)
+            && let Err(error) = files::remove_dir(&self.path)
+        {
+            tracing::warn!(%error, "the directory of an import that was given up is left");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How far a copy is, and whether anybody still waits for it.
+
+use tokio_util::sync::CancellationToken;
+
+use super::error::CarryError;
+use crate::progress::Progress;
+
+/// One report for so much; more would only keep the receiver busy.
+const REPORT_EVERY: u64 = 16 << 20;
+
+const MIB: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub(super) what: &'static str,
+    pub(super) total: u64,
+    pub(super) progress: Progress,
+    pub(super) cancel: CancellationToken,
+    done: u64,
+    reported: u64,
+}
+
+impl Meter {
+    pub(super) fn new(what: &'static str, progress: &Progress, cancel: &CancellationToken) -> Self {
+        Self { what, total: 0, progress: progress.clone(), cancel: cancel.clone(), done: 0, reported: 0 }
+    }
+
+    /// So many bytes more were copied. Nobody waiting is an error.
+    pub(super) fn advance(&mut self, bytes: u64) -> Result<(), CarryError> {
+        if self.cancel.is_cancelled() {
+            return Err(CarryError::Cancelled);
+        }
+        self.done += bytes;
+        if self.done - self.reported >= REPORT_EVERY || self.done == self.total {
+            self.reported = self.done;
+            let message = format!("{}: {} of {} MB", self.what, self.done / MIB, self.total / MIB);
+            self.progress.report(&message, Some(self.done as f32 / self.total.max(1) as f32));
+        }
+        Ok(())
+    }
+}

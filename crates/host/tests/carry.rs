@@ -1,0 +1,374 @@
+//! Machines carried in a file: exported, looked at, imported elsewhere, and going on there.
+#![expect(clippy::print_stderr, reason = "figures belong in the test's output")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
+use agentiso_core::resources::Resources;
+use agentiso_host::carry::{
+    About, Arrival, CarryError, Exported, Facts, Flaw, Import, Imported, Source, Target, export, import, look,
+};
+use agentiso_host::command::Invocation;
+use agentiso_host::disk::{Qcow2Storage, Storage};
+use agentiso_host::{Machine, MachineSpec, Progress, Rung};
+use common::{SMALL, TestHost, sh};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn qemu_img(args: &[&str]) -> String {
+    Invocation::new("qemu-img", MINUTE).args(args).run().await.unwrap().stdout
+}
+
+/// `qemu-img`, or a return from the test after its skip was recorded.
+macro_rules! qemu_img_or_skip {
+    () => {
+        if Invocation::new("qemu-img", MINUTE).arg("--version").run().await.is_err() {
+            agentiso_testkit::record_skip("qemu-img is not installed");
+            return;
+        }
+    };
+}
+
+fn about(snapshot: &str) -> About {
+    About {
+        workspace: WorkspaceName::parse("box").unwrap(),
+        snapshot: SnapshotName::parse(snapshot).unwrap(),
+        taken_at: jiff::Timestamp::now(),
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        workspace: WorkspaceName::parse("box").unwrap(),
+        snapshot: SnapshotName::parse("ready").unwrap(),
+        taken_at: jiff::Timestamp::UNIX_EPOCH,
+        resources: Resources { vcpus: 1, memory_mb: 256, disk_gb: 1 },
+        image: ImageName::parse("debian-minimal").unwrap(),
+        image_id: "id".to_owned(),
+        image_virtual_bytes: 1 << 30,
+        init_mode: "fast".to_owned(),
+    }
+}
+
+/// A directory in which disks are made, exported and imported.
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// A disk of 1 GiB, in two layers, with this at its beginning.
+    async fn disk(&self, content: &[u8]) -> PathBuf {
+        fs::write(self.path("raw"), content).unwrap();
+        qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &self.text("raw"), &self.text("base.qcow2")]).await;
+        let base = ["-b", "base.qcow2", "-F", "qcow2"];
+        qemu_img(&[&["create", "-q", "-f", "qcow2"], &base[..], &[&self.text("top.qcow2"), "1G"]].concat())
+            .await;
+        self.path("top.qcow2")
+    }
+
+    async fn export(&self, disk: &Path, replace: bool) -> Result<Exported, CarryError> {
+        let target = Target { path: self.path("file"), replace };
+        let source = Source { disk, memory: None, scratch: self.0.path() };
+        export(source, facts(), &target, &Progress::silent()).await
+    }
+
+    async fn import(&self, snapshot: SnapshotId) -> Result<Imported, CarryError> {
+        let (file, directory) = (self.path("file"), self.path("volume"));
+        let wanted = Import { file: &file, directory: &directory, snapshot, host: None };
+        import(wanted, &Progress::silent(), &CancellationToken::new()).await
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+#[tokio::test]
+async fn a_disk_is_the_same_on_the_other_side_and_stands_alone() {
+    qemu_img_or_skip!();
+    let bench = Bench::new();
+    let disk = bench.disk(&[7; 3 << 20]).await;
+    let exported = bench.export(&disk, false).await.unwrap();
+    assert!(!exported.has_memory);
+    assert_eq!(exported.file_bytes, bench.path("file").metadata().unwrap().len());
+    assert_eq!(bench.names(), ["base.qcow2", "file", "raw", "top.qcow2"], "no copy of the disk is left");
+    let manifest = look(&bench.path("file")).await.unwrap();
+    assert_eq!((manifest.machine, manifest.memory), (facts(), None));
+
+    for layer in ["base.qcow2", "top.qcow2"] {
+        fs::remove_file(bench.path(layer)).unwrap();
+    }
+    let id = SnapshotId::random();
+    let imported = bench.import(id).await.unwrap();
+    assert_eq!(imported, Imported { machine: facts(), has_memory: false, warning: None });
+    let volume = bench.path("volume");
+    let sizes = Qcow2Storage.sizes(&volume).await.unwrap();
+    assert_eq!((sizes.virtual_bytes, sizes.snapshots.contains_key(&id)), (1 << 30, true));
+    for of in [None, Some(id)] {
+        let chain = Qcow2Storage.chain(&volume, of).await.unwrap();
+        let out = bench.text("out");
+        qemu_img(&["convert", "-f", "qcow2", "-O", "raw", chain[0].to_str().unwrap(), &out]).await;
+        let content = fs::read(&out).unwrap();
+        assert!(
+            content[..3 << 20].iter().all(|byte| *byte == 7) && content[3 << 20..].iter().all(|b| *b == 0)
+        );
+    }
+    // It is a volume as any other: its snapshot can be gone back to, forked and deleted.
+    Qcow2Storage.restore(&volume, id).await.unwrap();
+    Qcow2Storage.fork(&volume, id, &bench.path("fork")).await.unwrap();
+    Qcow2Storage.forget_snapshot(&volume, id).await.unwrap();
+    assert!(bench.import(id).await.is_err(), "a directory that is there is nobody's to unpack into");
+}
+
+#[tokio::test]
+async fn a_file_that_is_there_is_not_written_over_unless_it_may() {
+    qemu_img_or_skip!();
+    let bench = Bench::new();
+    let disk = bench.disk(b"x").await;
+    fs::write(bench.path("file"), "mine").unwrap();
+    assert!(matches!(bench.export(&disk, false).await, Err(CarryError::Exists(_))));
+    assert_eq!(fs::read(bench.path("file")).unwrap(), b"mine");
+    bench.export(&disk, true).await.unwrap();
+    look(&bench.path("file")).await.unwrap();
+    let missing = bench.path("none.qcow2");
+    assert!(matches!(bench.export(&missing, true).await, Err(CarryError::Convert(_))));
+    look(&bench.path("file")).await.unwrap();
+    assert_eq!(bench.names(), ["base.qcow2", "file", "raw", "top.qcow2"]);
+}
+
+#[tokio::test]
+async fn disks_that_could_do_harm_are_refused_and_leave_nothing() {
+    qemu_img_or_skip!();
+    let bench = Bench::new();
+    let disk = bench.disk(&[7; 1 << 20]).await;
+    bench.export(&disk, false).await.unwrap();
+    let harmless = unpacked(&bench.path("file"));
+    let secret = bench.text("secret");
+    fs::write(&secret, vec![1; 1 << 20]).unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["-b", &secret, "-F", "raw", "1G"], "refers to another file"),
+        (&["-o", &format!("data_file={secret},data_file_raw=on"), "1G"], "features"),
+        (&["-o", "extended_l2=on", "1G"], "features"),
+        (&["-o", "compat=0.10", "1G"], "version 2"),
+        (&["2G"], "2147483648 bytes and should have 1073741824"),
+    ];
+    for (options, words) in cases {
+        let made = bench.text("made.qcow2");
+        let (options, size) = options.split_at(options.len() - 1);
+        qemu_img(&[&["create", "-q", "-f", "qcow2"], options, &[&made], size].concat()).await;
+        repack(&bench.path("file"), &harmless, &fs::read(&made).unwrap());
+        let error = bench.import(SnapshotId::random()).await.unwrap_err();
+        assert!(matches!(error, CarryError::Flawed { .. }), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(!bench.path("volume").exists());
+    }
+    // A table that leads into another: whoever wrote to one cluster would change two.
+    let mut damaged = harmless[0].1.clone();
+    let l1 = u64::from_be_bytes(damaged[40..48].try_into().unwrap()) as usize;
+    let l2 = (u64::from_be_bytes(damaged[l1..l1 + 8].try_into().unwrap()) & 0x00ff_ffff_ffff_fe00) as usize;
+    damaged.copy_within(l2..l2 + 8, l2 + 8);
+    repack(&bench.path("file"), &harmless, &damaged);
+    let error = bench.import(SnapshotId::random()).await.unwrap_err();
+    assert!(matches!(error, CarryError::Flawed { flaw: Flaw::Damaged(_), .. }), "{error}");
+    assert!(!bench.path("volume").exists());
+    repack(&bench.path("file"), &harmless, &harmless[0].1);
+    bench.import(SnapshotId::random()).await.unwrap();
+}
+
+/// The disk and the manifest of a file.
+fn unpacked(file: &Path) -> [(String, Vec<u8>); 2] {
+    let stream = zstd::Decoder::new(fs::File::open(file).unwrap()).unwrap();
+    let mut found = std::collections::BTreeMap::new();
+    for entry in tar::Archive::new(stream).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+        found.insert(entry.path().unwrap().to_str().unwrap().to_owned(), content);
+    }
+    ["disk.qcow2", "manifest.json"].map(|name| found.remove_entry(name).unwrap())
+}
+
+/// The same file with another disk, in which everything else fits.
+fn repack(file: &Path, [_, (_, manifest)]: &[(String, Vec<u8>); 2], disk: &[u8]) {
+    use sha2::Digest;
+    let mut manifest: serde_json::Value = serde_json::from_slice(manifest).unwrap();
+    manifest["members"][0]["bytes"] = disk.len().into();
+    let manifest = serde_json::to_vec(&manifest).unwrap();
+    let hash = |content: &[u8]| -> String {
+        sha2::Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let hashes = serde_json::json!({"manifest.json": hash(&manifest), "disk.qcow2": hash(disk)}).to_string();
+    let encoder = zstd::Encoder::new(fs::File::create(file).unwrap(), 1).unwrap().auto_finish();
+    let mut archive = tar::Builder::new(encoder);
+    for (name, content) in
+        [("manifest.json", &*manifest), ("disk.qcow2", disk), ("hashes.json", hashes.as_bytes())]
+    {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, content).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+#[tokio::test]
+async fn whoever_gives_up_finds_nothing_left() {
+    qemu_img_or_skip!();
+    let bench = Bench::new();
+    let disk = bench.disk(&[7; 1 << 20]).await;
+    let before = bench.names();
+    // Dropped before it could have got anywhere.
+    let _ = tokio::time::timeout(Duration::from_millis(1), bench.export(&disk, false)).await;
+    settled(&bench, &before).await;
+    bench.export(&disk, false).await.unwrap();
+    let before = bench.names();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let (file, directory) = (bench.path("file"), bench.path("volume"));
+    let snapshot = SnapshotId::random();
+    let wanted = Import { file: &file, directory: &directory, snapshot, host: None };
+    let error = import(wanted, &Progress::silent(), &cancel).await.unwrap_err();
+    assert!(matches!(error, CarryError::Cancelled), "{error}");
+    assert_eq!(bench.names(), before);
+    for milliseconds in [1, 3, 10, 20] {
+        let importing = bench.import(SnapshotId::random());
+        if tokio::time::timeout(Duration::from_millis(milliseconds), importing).await.is_err() {
+            settled(&bench, &before).await;
+        } else {
+            fs::remove_dir_all(&directory).unwrap();
+        }
+    }
+}
+
+/// Waits until only these are there.
+async fn settled(bench: &Bench, names: &[String]) {
+    let deadline = Instant::now() + MINUTE;
+    while bench.names() != names {
+        assert!(Instant::now() < deadline, "{:?} is left", bench.names());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn count(machine: &Machine, at_least: u64) -> u64 {
+    let wait = format!(
+        "while [ $(cat /root/count 2>/dev/null || echo 0) -lt {at_least} ] 2>/dev/null; do sleep 0.05; done; cat /root/count"
+    );
+    sh(machine, &wait).await.parse().unwrap()
+}
+
+/// Exports a snapshot as the daemon does: from a branch, which is removed afterwards.
+async fn export_snapshot(host: &TestHost, spec: &MachineSpec, snapshot: SnapshotId, file: &Path) -> Exported {
+    let branch = host.spec(spec.resources);
+    host.hypervisor.branch(spec, snapshot, &branch).await.unwrap();
+    let target = Target { path: file.to_owned(), replace: false };
+    let began = Instant::now();
+    let exported =
+        host.hypervisor.export(&branch, about("ready"), &target, &Progress::silent()).await.unwrap();
+    eprintln!(
+        "export: {:?}, {} MB of {} MB, memory {}",
+        began.elapsed(),
+        exported.file_bytes >> 20,
+        exported.content_bytes >> 20,
+        exported.has_memory
+    );
+    fs::remove_dir_all(&branch.data_dir).unwrap();
+    exported
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_with_memory_goes_on_where_it_is_imported() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    let counter = "n=0; while :; do n=$((n+1)); echo $n > /root/count; sleep 0.05; done";
+    sh(&machine, &format!("setsid sh -c '{counter}' >/dev/null 2>&1 &")).await;
+    count(&machine, 10).await;
+    let id = host.snapshot(&spec, &machine, true).await;
+    let at_snapshot = count(&machine, 1).await;
+    let later = count(&machine, at_snapshot + 20).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("machine.agentiso");
+    // The machine that was exported runs on meanwhile.
+    let exported = export_snapshot(&host, &spec, id, &file).await;
+    assert!(exported.has_memory);
+    count(&machine, later + 1).await;
+    machine.kill().await;
+    fs::remove_dir_all(&spec.data_dir).unwrap();
+
+    let other = host.spec(SMALL);
+    let snapshot = SnapshotId::random();
+    let began = Instant::now();
+    let never = CancellationToken::new();
+    let arrival = Arrival { file: &file, snapshot, with_memory: true };
+    let imported = host.hypervisor.import(&other, arrival, &Progress::silent(), &never).await.unwrap();
+    eprintln!("import: {:?}", began.elapsed());
+    assert_eq!((imported.has_memory, &imported.warning), (true, &None));
+    assert_eq!(imported.machine.resources, SMALL);
+    let booted = host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap();
+    let booted = host.watch(booted);
+    assert_eq!((booted.rung, &booted.warning), (Rung::Memory, &None));
+    let there = count(&booted.machine, 1).await;
+    assert!(there < later, "it went on from where the snapshot was: {there} < {later}");
+    count(&booted.machine, there + 10).await;
+    assert_eq!(sh(&booted.machine, "hostname").await, other.identity.hostname);
+    // Its snapshot can be forked, and it can take another.
+    let (_, fork) = host.fork(&other, snapshot).await;
+    assert_eq!(fork.rung, Rung::Memory);
+    fork.machine.kill().await;
+    host.snapshot(&other, &booted.machine, false).await;
+    booted.machine.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_another_kind_of_host_is_left_out_and_said_so() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    sh(&machine, "echo carried > /root/file").await;
+    let id = host.snapshot(&spec, &machine, true).await;
+    machine.kill().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("machine.agentiso");
+    export_snapshot(&host, &spec, id, &file).await;
+
+    let mut settings = host.settings.clone();
+    settings.kernel_append = "quiet".to_owned();
+    let elsewhere = agentiso_host::Hypervisor::open(settings).await.unwrap();
+    let other = host.spec(SMALL);
+    let snapshot = SnapshotId::random();
+    let never = CancellationToken::new();
+    let arrival = Arrival { file: &file, snapshot, with_memory: true };
+    let imported = elsewhere.import(&other, arrival, &Progress::silent(), &never).await.unwrap();
+    assert!(!imported.has_memory);
+    let warning = imported.warning.unwrap();
+    assert!(warning.contains(r#"vm.kernel_append (there "", here "quiet")"#), "{warning}");
+    let names = fs::read_dir(&other.data_dir).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().contains("memory")));
+    let booted = host.watch(host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap());
+    assert_eq!(booted.rung, Rung::BareTemplate);
+    assert_eq!(sh(&booted.machine, "cat /root/file").await, "carried");
+    booted.machine.kill().await;
+}
