@@ -42,7 +42,28 @@ impl Graph {
 
     /// What the volume stands on.
     pub(super) fn needed(&self, volume: &Volume) -> BTreeSet<LayerName> {
-        volume.marked().into_iter().flat_map(|top| self.chain(top)).cloned().collect()
+        let mut needed = BTreeSet::new();
+        for top in volume.marked() {
+            // What lies below a layer that was met before was met then as well.
+            for layer in self.chain(top) {
+                if !needed.insert(layer) {
+                    break;
+                }
+            }
+        }
+        needed.into_iter().cloned().collect()
+    }
+
+    /// Whether some layer stands on itself, so that a chain would have no end.
+    pub(super) fn is_circular(&self) -> bool {
+        let mut grounded = BTreeSet::new();
+        self.layers.keys().any(|top| {
+            let mut path = BTreeSet::new();
+            let unmet = self.chain(top).take_while(|layer| !grounded.contains(layer));
+            let circle = unmet.into_iter().any(|layer| !path.insert(layer));
+            grounded.extend(path);
+            circle
+        })
     }
 
     /// Those among the needed that lie directly on a layer.
@@ -136,4 +157,82 @@ impl Graph {
 pub(super) struct Without {
     pub(super) unneeded: Vec<LayerName>,
     pub(super) merge: Option<MergeNote>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Layers by number, each with the number of the one it lies on.
+    fn graph(layers: &[(u32, Option<u32>)]) -> Graph {
+        let info = |backing: Option<u32>| LayerInfo {
+            backing: backing.map(name),
+            virtual_bytes: 1 << 30,
+            used_bytes: 1 << 20,
+            shared: false,
+        };
+        Graph { layers: layers.iter().map(|(layer, on)| (name(*layer), info(*on))).collect() }
+    }
+
+    fn name(number: u32) -> LayerName {
+        match LayerName::parse(&format!("{number:016x}.qcow2")) {
+            Some(name) => name,
+            None => unreachable!("digits make a name"),
+        }
+    }
+
+    fn volume(head: u32, snapshots: &[u32]) -> Volume {
+        let mut volume = Volume::new(name(head), 1 << 30);
+        volume.snapshots = snapshots.iter().map(|layer| (SnapshotId::random(), name(*layer))).collect();
+        volume
+    }
+
+    fn merges(graph: &Graph, volume: &Volume) -> Vec<(LayerName, LayerName)> {
+        graph.redundant(volume).into_iter().map(|merge| (merge.note.child, merge.note.into)).collect()
+    }
+
+    #[test]
+    fn a_layer_is_redundant_when_nobody_asks_for_it_and_one_lies_on_it() {
+        let line = graph(&[(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
+        assert_eq!(merges(&line, &volume(4, &[1, 2, 3])), []);
+        assert_eq!(merges(&line, &volume(4, &[1, 3])), [(name(3), name(2))]);
+        assert_eq!(merges(&line, &volume(4, &[])).len(), 3);
+        assert_eq!(merges(&line, &volume(4, &[]))[0], (name(2), name(1)), "the lowest first");
+        let branch = graph(&[(1, None), (2, Some(1)), (3, Some(2)), (4, Some(2))]);
+        assert_eq!(merges(&branch, &volume(4, &[3])), [(name(2), name(1))], "two lie on the second");
+    }
+
+    #[test]
+    fn what_is_shared_or_of_another_size_is_not_redundant() {
+        let mut line = graph(&[(1, None), (2, Some(1))]);
+        for layer in [1, 2] {
+            for change in
+                [|info: &mut LayerInfo| info.shared = true, |info: &mut LayerInfo| info.virtual_bytes += 512]
+            {
+                let before = line.layers.clone();
+                line.layers.entry(name(layer)).and_modify(change);
+                assert_eq!(merges(&line, &volume(2, &[])), []);
+                line.layers = before;
+            }
+        }
+        assert_eq!(merges(&line, &volume(2, &[])).len(), 1);
+    }
+
+    #[test]
+    fn a_circle_is_found() {
+        assert!(graph(&[(1, Some(1))]).is_circular());
+        assert!(graph(&[(1, Some(3)), (2, Some(1)), (3, Some(2)), (4, Some(3))]).is_circular());
+        assert!(!graph(&[(1, None), (2, Some(1)), (3, Some(1)), (4, Some(3))]).is_circular());
+    }
+
+    #[test]
+    fn a_run_ends_at_a_keyframe_or_the_image() {
+        let line = graph(&[(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
+        let mut volume = volume(4, &[1, 2, 3]);
+        assert_eq!(line.long_run(&volume, 3), [name(3), name(2), name(1)]);
+        assert_eq!(line.long_run(&volume, 4), []);
+        volume.keyframes.insert(name(1));
+        assert_eq!(line.long_run(&volume, 2), [name(3), name(2)]);
+        assert_eq!(line.long_run(&volume, 3), []);
+    }
 }

@@ -35,6 +35,9 @@ const BYTES_PER_L1_ENTRY: u64 = CLUSTER * (CLUSTER / 8);
 /// points to the other; both lie far behind what anybody writes after the header, and within the first cluster.
 const NAME_SLOTS: [u64; 2] = [CLUSTER / 2, CLUSTER / 4 * 3];
 
+/// Where header and name mostly are. A volume may have a hundred layers to look at.
+const FIRST_READ: u64 = 4096;
+
 /// What a disk writes all of or nothing of.
 const SECTOR: usize = 512;
 
@@ -84,9 +87,17 @@ pub struct Header {
 
 impl Header {
     pub fn read(path: &Path) -> Result<Self, HeaderError> {
+        let file = File::open(path)?;
         let mut start = Vec::new();
-        File::open(path)?.take(CLUSTER).read_to_end(&mut start)?;
-        Self::parse(&start)
+        (&file).take(FIRST_READ).read_to_end(&mut start)?;
+        match Self::parse(&start) {
+            // Few have the name further on.
+            Err(HeaderError::Read(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                (&file).take(CLUSTER - FIRST_READ).read_to_end(&mut start)?;
+                Self::parse(&start)
+            }
+            parsed => parsed,
+        }
     }
 
     /// Parses the first cluster of a file.

@@ -1,6 +1,6 @@
 //! Which clusters of the disk a layer holds, and where in its file: the L1 table and the L2 tables it points to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -72,12 +72,16 @@ impl Map {
     pub(super) fn read(file: &File) -> Result<Self, HeaderError> {
         let layout = Layout::read(file)?;
         let length = file.metadata()?.len();
-        let mut tables = BTreeMap::new();
+        let (mut tables, mut places) = (BTreeMap::new(), BTreeSet::new());
         for (index, entry) in (0..).zip(words(file, layout.l1_at, layout.l1_entries)?) {
             if entry & OFFSET == 0 {
                 continue;
             }
             let at = place(entry, length)?;
+            // Tables that are read twice could be more than memory holds.
+            if !places.insert(at) {
+                return Err(HeaderError::Damaged("two entries point to the same place"));
+            }
             let entries = words(file, at, L2_ENTRIES)?;
             for entry in &entries {
                 if entry & COMPRESSED != 0 {
@@ -151,10 +155,31 @@ pub(super) fn words(file: &File, at: u64, count: u64) -> Result<Vec<u64>, Header
 }
 
 /// The place an entry points to, which must be in the file. The last cluster may be cut short: it ends in zeroes.
-fn place(entry: u64, length: u64) -> Result<u64, HeaderError> {
+pub(super) fn place(entry: u64, length: u64) -> Result<u64, HeaderError> {
     let at = entry & OFFSET;
     match at.is_multiple_of(CLUSTER) && at < length {
         true => Ok(at),
         false => Err(HeaderError::Damaged("an entry points to nowhere")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let all =
+            [Cluster::Absent, Cluster::Zero(None), Cluster::Zero(Some(CLUSTER)), Cluster::Data(7 * CLUSTER)];
+        for cluster in all {
+            assert_eq!(Cluster::of_entry(cluster.to_entry()), cluster);
+        }
+    }
+
+    #[test]
+    fn a_place_is_in_the_file_and_on_a_cluster() {
+        assert_eq!(place(3 * CLUSTER | COPIED, 3 * CLUSTER + 1).unwrap(), 3 * CLUSTER);
+        assert!(place(3 * CLUSTER, 3 * CLUSTER).is_err());
+        assert!(place(3 * CLUSTER + 512, 9 * CLUSTER).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::qcow2_header::{CLUSTER, HeaderError};
-use super::qcow2_map::{Map, words};
+use super::qcow2_map::{Map, place, words};
 
 /// Counts in one block, which is a cluster of 16-bit words.
 const COUNTS: u64 = CLUSTER / 2;
@@ -29,8 +29,13 @@ impl Refcounts {
     pub(super) fn of(file: &File, map: &Map) -> Result<Self, HeaderError> {
         let layout = &map.layout;
         let most_blocks = layout.refcount_table_clusters * CLUSTER / 8;
-        let table = (0..).zip(words(file, layout.refcount_table_at, most_blocks)?);
-        let blocks: BTreeMap<u64, u64> = table.filter(|(_, at)| *at != 0).collect();
+        let length = file.metadata()?.len();
+        let mut blocks = BTreeMap::new();
+        for (index, at) in (0..).zip(words(file, layout.refcount_table_at, most_blocks)?) {
+            if at != 0 {
+                blocks.insert(index, place(at, length)?);
+            }
+        }
         let mut counts = Self {
             table_at: layout.refcount_table_at,
             most_blocks,
@@ -119,5 +124,44 @@ fn punch(file: &File, at: u64, length: u64) -> Result<(), HeaderError> {
     match rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length) {
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(HeaderError::Read(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::qcow2_header::create_overlay;
+
+    #[test]
+    fn a_file_that_outgrows_its_block_gets_another_that_counts_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.qcow2");
+        create_overlay(&path, "none", 10 << 30).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let map = Map::read(&file).unwrap();
+        let mut counts = Refcounts::of(&file, &map).unwrap();
+        assert_eq!(counts.used.len(), 4, "header, refcount table, block, L1 table");
+        counts.used.extend(4..COUNTS);
+        assert_eq!(counts.allocate().unwrap(), (COUNTS + 1) * CLUSTER);
+        assert_eq!(counts.blocks[&1], COUNTS * CLUSTER);
+        // What is released is the first to be used again.
+        counts.release(9 * CLUSTER);
+        assert_eq!(counts.allocate().unwrap(), 9 * CLUSTER);
+        counts.write(&file).unwrap();
+        let first_counts = words(&file, COUNTS * CLUSTER, 1).unwrap()[0];
+        assert_eq!(first_counts, 0x0001_0001_0000_0000, "the block, and the cluster after it");
+        assert_eq!(words(&file, map.layout.refcount_table_at, 2).unwrap(), [2 * CLUSTER, COUNTS * CLUSTER]);
+    }
+
+    #[test]
+    fn what_is_not_in_use_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.qcow2");
+        create_overlay(&path, "none", 10 << 30).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.set_len(20 * CLUSTER).unwrap();
+        let counts = Refcounts::of(&file, &Map::read(&file).unwrap()).unwrap();
+        counts.trim(&file).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4 * CLUSTER);
     }
 }

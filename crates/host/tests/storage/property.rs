@@ -50,7 +50,7 @@ fn tell<B: Lab>(turns: &[Turn]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn volumes_in_memory_hold_what_they_should(turns in proptest::collection::vec(turn(), 1..60)) {
@@ -60,7 +60,7 @@ proptest! {
 
 proptest! {
     // Real files take longer.
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn volumes_in_qcow2_files_hold_what_they_should(turns in proptest::collection::vec(turn(), 1..60)) {

@@ -63,8 +63,7 @@ impl<'a, L: Layers> Open<'a, L> {
             }
         }
         let graph = Graph { layers };
-        let longest = graph.layers.len();
-        match self.volume.marked().into_iter().any(|top| graph.chain(top).nth(longest).is_some()) {
+        match graph.is_circular() {
             true => Err(DiskError::Circle(self.dir.to_owned())),
             false => Ok(graph),
         }
