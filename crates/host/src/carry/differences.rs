@@ -69,9 +69,11 @@ mod tests {
         assert_eq!(differences(&there, &there.host), None);
     }
 
+    type Change = fn(&mut HostInputs);
+
     #[test]
     fn every_input_that_differs_is_told_in_words() {
-        let cases: [(fn(&mut HostInputs), &str); 11] = [
+        let cases: [(Change, &str); 11] = [
             (|h| h.machine_generation += 1, "the generation of the machine (there 3, here 4)"),
             (|h| h.qemu_version = "QEMU 9".to_owned(), r#"QEMU (there "QEMU 10.0.2", here "QEMU 9")"#),
             (|h| h.qemu_size += 1, "the size of QEMU (there 1, here 2)"),

@@ -121,13 +121,13 @@ impl<'a> Walk<'a> {
 
     /// The manifest, and the text that it is hashed by.
     fn manifest(&mut self) -> Result<(Manifest, Vec<u8>), CarryError> {
-        let text = self.text(MANIFEST, MAX_MANIFEST).map_err(|error| match error {
+        let text = match self.text(MANIFEST, MAX_MANIFEST) {
             // What does not even begin like one is not a damaged one.
-            CarryError::Flawed { flaw: Flaw::Unreadable(error), file } => {
-                CarryError::Flawed { file, flaw: Flaw::Foreign(error.to_string()) }
+            Err(CarryError::Flawed { flaw: Flaw::Unreadable(error), .. }) => {
+                return Err(self.flawed(Flaw::Foreign(error.to_string())));
             }
-            other => other,
-        })?;
+            text => text?,
+        };
         let manifest = Manifest::parse(&text).map_err(|flaw| self.flawed(flaw))?;
         Ok((manifest, text))
     }
