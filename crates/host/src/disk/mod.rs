@@ -21,6 +21,7 @@ pub mod memory;
 mod qcow2;
 mod qcow2_commit;
 pub mod qcow2_header;
+mod qcow2_lock;
 mod qcow2_map;
 mod qcow2_refcounts;
 mod storage;

@@ -16,11 +16,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::qcow2_header::{CLUSTER, Header, HeaderError, create_overlay};
+use super::qcow2_lock::{refuse_open, refuse_written};
 use super::qcow2_map::{Cluster, L2_ENTRIES, Map};
 use super::qcow2_refcounts::Refcounts;
 
 pub(super) fn commit(child: &Path, into: &Path) -> Result<(), HeaderError> {
-    take(&[Upper::open(child)?], into)
+    let upper = Upper::open(child)?;
+    refuse_written(&upper.file)?;
+    take(&[upper], into)
 }
 
 /// Makes a layer that holds what several do, the topmost first, and lies on what the lowest of them lies on.
@@ -36,6 +39,7 @@ pub(super) fn combine(of: &[PathBuf], path: &Path) -> Result<(), HeaderError> {
 /// Writes what the upper layers hold, the topmost first, into a lower one.
 fn take(uppers: &[Upper], into: &Path) -> Result<(), HeaderError> {
     let file = OpenOptions::new().read(true).write(true).open(into)?;
+    refuse_open(&file)?;
     let map = Map::read(&file)?;
     if uppers.iter().any(|upper| upper.map.layout.virtual_size != map.layout.virtual_size) {
         return Err(HeaderError::Unsupported("another size than the layer on it"));

@@ -14,6 +14,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
+use super::qcow2_lock::refuse_written;
+
 const MAGIC: [u8; 4] = *b"QFI\xfb";
 const CLUSTER_BITS: u32 = 16;
 pub(super) const CLUSTER: u64 = 1 << CLUSTER_BITS;
@@ -60,6 +62,8 @@ pub enum HeaderError {
     Unsupported(&'static str),
     #[error("its tables are damaged: {0}")]
     Damaged(&'static str),
+    #[error("a machine has it open")]
+    InUse,
 }
 
 impl HeaderError {
@@ -73,7 +77,8 @@ impl HeaderError {
             | Self::Size(_)
             | Self::BackingName(_)
             | Self::Unsupported(_)
-            | Self::Damaged(_) => false,
+            | Self::Damaged(_)
+            | Self::InUse => false,
         }
     }
 }
@@ -147,6 +152,8 @@ pub(super) fn change_backing(path: &Path, backing_file: &str) -> Result<(), Head
         return Err(HeaderError::BackingName(backing_file.len()));
     }
     let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // A machine would write its own idea of the name over ours.
+    refuse_written(&file)?;
     let layout = Layout::read(&file)?;
     let mut sector = [0; SECTOR];
     file.read_exact_at(&mut sector, 0)?;

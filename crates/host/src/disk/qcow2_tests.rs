@@ -64,3 +64,23 @@ async fn a_workspace_from_before_there_were_records_is_a_volume() {
     let error = Qcow2Storage.head(work.path()).await.unwrap_err();
     assert!(matches!(error, DiskError::NoVolume(_)), "{error}");
 }
+
+#[tokio::test]
+async fn a_volume_that_nobody_waits_for_is_gone_when_it_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let backing = image(dir.path(), 1);
+    let mut made = Box::pin(Qcow2Storage.create_from_image(&work, &backing, 1 << 30));
+    let first = futures::poll!(&mut made);
+    drop(made);
+    if first.is_ready() {
+        return;
+    }
+    let gone = async {
+        while work.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), gone).await.unwrap();
+}

@@ -184,3 +184,44 @@ async fn a_keyframe_reads_as_what_it_stands_for() {
     }
     disk.assert_is(None, &snapshots[5].1).await;
 }
+
+#[tokio::test]
+async fn nothing_is_merged_under_a_machine() {
+    if is_missing().await {
+        return;
+    }
+    let disk = Disk::new().await;
+    disk.write(&["write -P 1 0 1M"]).await;
+    let first = disk.snapshot().await;
+    disk.write(&["write -P 2 0 1M"]).await;
+    disk.snapshot().await;
+    Qcow2Storage.forget_snapshot(&disk.dir, first).await.unwrap();
+    let merge = Qcow2Storage.redundant(&disk.dir).await.unwrap().remove(0);
+    let head = Qcow2Storage.head(&disk.dir).await.unwrap();
+    // Says that it has the disk open, and keeps it open until its input ends.
+    let mut machine = tokio::process::Command::new("qemu-io")
+        .args(["-f", "qcow2"])
+        .arg(&head)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut input = machine.stdin.take().unwrap();
+    let mut output = machine.stdout.take().unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut input, b"read -P 2 0 64k\n").await.unwrap();
+    let mut said = Vec::new();
+    while !String::from_utf8_lossy(&said).contains("ops/sec") {
+        let more = tokio::io::AsyncReadExt::read_buf(&mut output, &mut said);
+        let count = tokio::time::timeout(Duration::from_secs(60), more).await.unwrap().unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&said));
+    }
+    let before = std::fs::read(&merge.into).unwrap();
+    let error = Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap_err();
+    assert!(error.to_string().contains("a machine has it open"), "{error}");
+    assert!(std::fs::read(&merge.into).unwrap() == before);
+    drop(input);
+    machine.wait().await.unwrap();
+    Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap();
+    disk.write(&["read -P 2 0 1M"]).await;
+}

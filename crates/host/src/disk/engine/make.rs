@@ -65,13 +65,19 @@ pub(super) fn fork(
         layers.sync(dir)?;
         Ok(volume.head.in_dir(dir))
     });
-    if forked.is_err()
-        && made
-        && let (Some(parent), Some(name)) = (dir.parent(), dir.file_name().and_then(|name| name.to_str()))
-    {
-        let _ = layers.remove(parent, name);
+    if forked.is_err() && made {
+        let _ = discard(layers, dir);
     }
     forked
+}
+
+/// Removes a volume, and its directory if there is nothing else in it.
+pub(super) fn discard(layers: &impl Layers, dir: &Path) -> Result<(), DiskError> {
+    delete(layers, dir)?;
+    match (dir.parent(), dir.file_name().and_then(|name| name.to_str())) {
+        (Some(parent), Some(name)) if layers.names(dir)?.is_empty() => layers.remove(parent, name),
+        (_, _) => Ok(()),
+    }
 }
 
 /// The record goes last: without it, a first layer that is still there would pass for a volume.

@@ -1,6 +1,7 @@
 //! The steps of the engine, as what callers await.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
 
@@ -20,6 +21,27 @@ async fn apart<L: Layers, T: Send + 'static>(
     task.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
+/// The same for a volume that is being made. If nobody waits for it any more when it is there, it is removed again: the
+/// caller, who made the directory, may have tried that too early.
+async fn made_apart<L: Layers>(
+    layers: &L,
+    directory: &Path,
+    work: impl FnOnce(&L, &Path) -> Result<PathBuf, DiskError> + Send + 'static,
+) -> Result<PathBuf, DiskError> {
+    let waiting = Arc::new(());
+    let awaited = Arc::downgrade(&waiting);
+    let made = apart(layers, directory, move |layers, dir| {
+        let made = work(layers, dir)?;
+        if awaited.strong_count() == 0 {
+            make::discard(layers, dir)?;
+        }
+        Ok(made)
+    });
+    let made = made.await;
+    drop(waiting);
+    made
+}
+
 impl<L: Layers> Storage for L {
     async fn create_from_image(
         &self,
@@ -28,7 +50,8 @@ impl<L: Layers> Storage for L {
         virtual_bytes: u64,
     ) -> Result<PathBuf, DiskError> {
         let backing = backing.clone();
-        apart(self, directory, move |layers, dir| make::create(layers, dir, &backing, virtual_bytes)).await
+        made_apart(self, directory, move |layers, dir| make::create(layers, dir, &backing, virtual_bytes))
+            .await
     }
 
     async fn fork(
@@ -38,7 +61,7 @@ impl<L: Layers> Storage for L {
         directory: &Path,
     ) -> Result<PathBuf, DiskError> {
         let source = source.to_owned();
-        apart(self, directory, move |layers, dir| make::fork(layers, &source, snapshot, dir)).await
+        made_apart(self, directory, move |layers, dir| make::fork(layers, &source, snapshot, dir)).await
     }
 
     async fn head(&self, directory: &Path) -> Result<PathBuf, DiskError> {

@@ -1,0 +1,51 @@
+//! Whether a machine has a file open.
+//!
+//! QEMU says what it does with a file, and what nobody else may do meanwhile, by locks on single bytes of it. Ours are
+//! only looked at: they guard against a merge under a machine that nobody knows of any more.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::qcow2_header::HeaderError;
+
+/// QEMU's number for writing, added to the first byte of each kind of lock.
+const WRITE: i64 = 1;
+
+/// Locked by who writes to the file.
+const WRITES: i64 = 100 + WRITE;
+
+/// Locked by who cannot have it written to by others: every machine, for each layer it reads.
+const RELIES_ON: i64 = 200 + WRITE;
+
+/// Refuses a file that a machine reads or writes.
+pub(super) fn refuse_open(file: &File) -> Result<(), HeaderError> {
+    match is_locked(file, RELIES_ON)? {
+        true => Err(HeaderError::InUse),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a file that a machine writes to.
+pub(super) fn refuse_written(file: &File) -> Result<(), HeaderError> {
+    match is_locked(file, WRITES)? {
+        true => Err(HeaderError::InUse),
+        false => Ok(()),
+    }
+}
+
+fn is_locked(file: &File, byte: i64) -> io::Result<bool> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel writes only to `lock`, which
+    // is of the type that this command expects.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } {
+        0 => Ok(i32::from(lock.l_type) != libc::F_UNLCK),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
