@@ -111,3 +111,41 @@ impl<'a, R: Fn(u64) -> Result<Vec<u8>, Ext4Error>> Tree<'a, R> {
         Ext4Error::Extents { number: self.number, what }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose inode has these extents: logical block, length, physical block.
+    fn read(extents: &[(u32, u16, u32)]) -> Result<Vec<Extent>, Ext4Error> {
+        let mut record = vec![0; 128];
+        record[..2].copy_from_slice(&0o100_644u16.to_le_bytes());
+        record[0x1A] = 1;
+        record[0x20..0x24].copy_from_slice(&0x80000u32.to_le_bytes());
+        record[0x28..0x2C].copy_from_slice(&[0x0A, 0xF3, extents.len() as u8, 0]);
+        for (at, (logical, length, physical)) in (0x28 + HEADER..).step_by(ENTRY).zip(extents) {
+            record[at..at + 4].copy_from_slice(&logical.to_le_bytes());
+            record[at + 4..at + 6].copy_from_slice(&length.to_le_bytes());
+            record[at + 8..at + 12].copy_from_slice(&physical.to_le_bytes());
+        }
+        let inode = Inode::parse(12, record.into(), 0, 128, false).expect("it is in use");
+        Tree::extents(&inode, 1000, &|block| Err(Ext4Error::NoBlock { block }))
+    }
+
+    #[test]
+    fn extents_are_taken_in_order_and_within_the_disk() {
+        let found = read(&[(0, 2, 10), (5, (1 << 15) + 3, 20)]).unwrap();
+        let first = Extent { logical: 0, blocks: 2, physical: 10, written: true };
+        assert_eq!(found, [first, Extent { logical: 5, blocks: 3, physical: 20, written: false }]);
+        for wrong in [[(0, 2, 10), (1, 1, 20)], [(5, 1, 10), (0, 1, 20)], [(0, 1, 10), (1, 0, 20)]] {
+            assert!(
+                matches!(read(&wrong), Err(Ext4Error::Extents { what: "they overlap", .. })),
+                "{wrong:?}"
+            );
+        }
+        assert!(matches!(
+            read(&[(0, 2, 999)]),
+            Err(Ext4Error::Extents { what: "one is not on the disk", .. })
+        ));
+    }
+}

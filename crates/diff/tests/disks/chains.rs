@@ -156,6 +156,18 @@ fn changes_are_counted_by_cluster_above_what_is_shared() {
 }
 
 #[test]
+fn what_a_smaller_disk_hides_has_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    Qcow2File::new(16, 1 << 20).write(&at("old"));
+    Qcow2File::new(16, 1 << 20).with(0, Cluster::Data(1)).with(5, Cluster::Data(1)).write(&at("wide"));
+    Qcow2File::new(16, 2 << 16).on("wide").write(&at("narrow"));
+    Qcow2File::new(16, 1 << 20).on("narrow").write(&at("new"));
+    let open = |name: &str| Chain::open(&at(name)).unwrap();
+    assert_eq!(changed_bytes(&open("old"), &open("new")).unwrap(), 1 << 16);
+}
+
+#[test]
 fn the_same_content_in_another_file_is_left_out_when_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
