@@ -1,0 +1,207 @@
+//! New machines from a snapshot of another, each a machine of its own.
+
+use std::time::Duration;
+
+use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
+use serde_json::{Value, json};
+
+/// What must differ between two machines, by name.
+const OF_ITS_OWN: [(&str, &str); 7] = [
+    ("host name", "hostname"),
+    ("machine id", "cat /etc/machine-id"),
+    ("MAC address", "cat /sys/class/net/eth0/address"),
+    (
+        "IP address",
+        "grep -o '10\\.42\\.0\\.[0-9]*' /proc/net/fib_trie | sort -u | grep -vE '\\.(0|1)$' | head -1",
+    ),
+    ("urandom", "od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'"),
+    ("getrandom", "python3 -c 'import os; print(os.getrandom(32).hex())'"),
+    ("uuid", "cat /proc/sys/kernel/random/uuid"),
+];
+
+fn assert_no_identity_is_shared(machines: &[&TestWorkspace<'_>]) {
+    for (what, command) in OF_ITS_OWN {
+        let mut values: Vec<_> = machines.iter().map(|machine| machine.sh(command)).collect();
+        assert!(values.iter().all(|value| !value.is_empty()), "{what}: {values:?}");
+        values.sort();
+        let all = values.len();
+        values.dedup();
+        assert_eq!(values.len(), all, "{what} is shared");
+    }
+    for machine in machines {
+        assert_eq!(machine.sh("hostname"), machine.name);
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_fork_with_memory_has_the_running_process_and_an_identity_of_its_own() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    let pid = source.sh("nohup sleep 100000 >/dev/null 2>&1 & echo $!");
+    let identity = "hostname; cat /etc/machine-id /sys/class/net/eth0/address";
+    let before = source.sh(identity);
+    source.write("/workspace/shared", "common\n");
+    source.snapshot_with_memory("m");
+    let a = source.fork_with("m", json!({"new_name": "a"}));
+    let b = source.fork_with("m", json!({"new_name": "b"}));
+    for fork in [&a, &b] {
+        assert_eq!(fork.sh(&format!("tr '\\0' ' ' < /proc/{pid}/cmdline")), "sleep 100000 ");
+        assert_eq!(fork.read("/workspace/shared"), "common\n");
+        assert_eq!(fork.created["forked_from"]["source_workspace_id"], source.id.as_str());
+        let off = fork.sh("date +%s").parse::<i64>().unwrap() - host_seconds();
+        assert!(off.abs() <= 2, "the clock is off by {off} s");
+    }
+    assert_no_identity_is_shared(&[&source, &a, &b]);
+    assert_eq!(source.sh(identity), before, "the source is untouched");
+
+    a.write("/workspace/shared", "mine\n");
+    source.write("/workspace/shared", "yours\n");
+    assert_eq!(a.read("/workspace/shared"), "mine\n");
+    assert_eq!(b.read("/workspace/shared"), "common\n");
+}
+
+fn host_seconds() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap()
+}
+
+#[test]
+fn a_fork_of_a_fork_of_a_stopped_source_outlives_both() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    source.sh("echo first > /root/story");
+    source.snapshot("s");
+    source.stop();
+    let child = source.fork_with("s", json!({"new_name": "child"}));
+    child.sh("echo second >> /root/story");
+    child.snapshot("s");
+    let grandchild = child.fork_with("s", json!({"new_name": "grandchild"}));
+    let origin = grandchild.info()["forked_from"].clone();
+    let expected =
+        json!({"source_workspace_id": child.id, "source_workspace_name": "child", "snapshot_name": "s"});
+    assert_eq!(origin, expected);
+    assert_eq!(source.state(), "stopped");
+
+    let refused = source.tool_error("snapshot", json!({"action": "delete", "name": "s"}));
+    assert_eq!(refused.code(), "snapshot_in_use");
+    refused.mentions(&["child", "workspace_destroy"]);
+    source.destroy();
+    child.destroy();
+    assert_eq!(grandchild.sh("cat /root/story"), "first\nsecond");
+    grandchild.stop();
+    grandchild.start();
+    assert_eq!(grandchild.sh("cat /root/story"), "first\nsecond");
+    grandchild.snapshot("later");
+    grandchild.restore("later");
+    grandchild.destroy();
+    host.assert_no_workspaces_left();
+}
+
+#[test]
+fn several_forks_at_once_are_numbered_and_set_up() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    source.snapshot_with_memory("m");
+    let taken = source.fork_with("m", json!({"new_name": "idea-2"}));
+    let fork = json!({"snapshot_name": "m", "count": 3, "name_prefix": "idea",
+        "setup_commands": ["echo \"$(hostname)\" > /root/setup", "test -s /root/setup"]});
+    let made = source.tool("workspace_fork", fork).json();
+    assert_eq!((&made["success_count"], &made["failure_count"]), (&json!(2), &json!(1)), "{made}");
+    assert_eq!(names(&made["workers"]), ["idea-1", "idea-3"]);
+    assert_eq!((&made["failures"][0]["index"], &made["failures"][0]["name"]), (&json!(2), &json!("idea-2")));
+    for worker in made["workers"].as_array().unwrap() {
+        let read = json!({"workspace_id": worker["workspace_id"], "path": "/root/setup"});
+        assert_eq!(client.tool("file_read", read).text.trim(), worker["name"].as_str().unwrap());
+    }
+    assert_eq!(taken.exec("test -e /root/setup").exit_code, 1);
+    assert_eq!(source.snapshots()[0]["forks"], json!(["idea-1", "idea-2", "idea-3"]));
+}
+
+#[test]
+fn a_fork_whose_setup_fails_or_that_is_cancelled_leaves_nothing() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    source.snapshot("s");
+    let failing =
+        json!({"snapshot_name": "s", "setup_commands": ["true", "echo no luck >&2; exit 3", "true"]});
+    let failed = source.tool_error("workspace_fork", failing);
+    assert_eq!(failed.code(), "setup_failed");
+    failed.mentions(&["2", "3", "no luck"]);
+
+    let waiting = json!({"snapshot_name": "s", "new_name": "cancelled", "setup_commands": ["sleep 600"]});
+    let pending = client.start_tool("workspace_fork", source.with_id(waiting));
+    eventually("the fork is under way", Duration::from_secs(60), || {
+        names(&client.tool("workspace_list", json!({})).json()).contains(&"cancelled")
+    });
+    client.cancel(&pending);
+    eventually("only the source is left", Duration::from_secs(60), || {
+        names(&client.tool("workspace_list", json!({})).json()) == ["source"] && host.workspace_dirs() == 1
+    });
+    source.delete_snapshot("s");
+    source.destroy();
+    host.assert_no_workspaces_left();
+}
+
+#[test]
+fn mistakes_are_refused_before_anything_is_made() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    source.snapshot("golden");
+    let refused = |arguments: Value| source.tool_error("workspace_fork", arguments);
+    refused(json!({"count": 0, "new_name": "a b", "name_prefix": "../x", "setup_commands": "true"}))
+        .mentions(&["snapshot_name", "count", "new_name", "name_prefix", "setup_commands"]);
+    refused(json!({"snapshot_name": "golden", "count": 21})).mentions(&["between 1 and 20"]);
+    let missing = refused(json!({"snapshot_name": "goldne"}));
+    assert_eq!(missing.code(), "snapshot_not_found");
+    missing.mentions(&["did you mean \"golden\""]);
+    let taken = refused(json!({"snapshot_name": "golden", "new_name": "source"}));
+    assert_eq!(taken.code(), "name_taken");
+    let many = refused(json!({"snapshot_name": "goldne", "count": 5}));
+    assert_eq!(many.code(), "snapshot_not_found");
+    let nobody =
+        client.tool_error("workspace_fork", json!({"workspace_id": "soruce", "snapshot_name": "golden"}));
+    nobody.mentions(&["soruce", "source"]);
+    assert_eq!(names(&client.tool("workspace_list", json!({})).json()), ["source"]);
+}
+
+#[test]
+fn forks_from_the_shell_hang_in_the_tree() {
+    let host = host_or_skip!();
+    host.cli_ok(&["create", "box"]);
+    host.cli_ok(&["snapshot", "create", "box", "clean"]);
+    host.cli_ok(&["fork", "box", "clean", "twin", "--setup", "echo hi > /root/hi"]);
+    assert_eq!(host.cli_ok(&["exec", "twin", "--", "cat", "/root/hi"]), "hi\n");
+    let many: Value = serde_json::from_str(
+        &host.cli_ok(&["fork", "box", "clean", "--count", "2", "--prefix", "p", "--json"]),
+    )
+    .unwrap();
+    assert_eq!(names(&many["workers"]), ["p-1", "p-2"]);
+    let tree = host.cli_ok(&["tree"]);
+    let lines: Vec<&str> =
+        tree.lines().skip(1).map(|line| line.split("  running").next().unwrap().trim_end()).collect();
+    assert!(lines[0].starts_with("● box") && lines[1].starts_with("└─ @clean"), "{tree}");
+    for name in ["twin", "p-1", "p-2"] {
+        assert!(
+            lines.iter().any(|line| line.starts_with("   ") && line.ends_with(&format!("● {name}"))),
+            "{tree}"
+        );
+    }
+    let refused = host.cli(&["snapshot", "rm", "box", "clean"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("twin"), "{refused:?}");
+    host.cli_ok(&["rm", "box"]);
+    let tree = host.cli_ok(&["tree", "twin"]);
+    assert!(tree.contains("forked from box @clean, which is gone"), "{tree}");
+    assert_eq!(host.cli_ok(&["exec", "twin", "--", "hostname"]), "twin\n");
+    host.cli_ok(&["rm", "--all"]);
+    host.assert_no_workspaces_left();
+}
