@@ -69,11 +69,11 @@ wc -l < ticks; cat first"
         }
     }
 
-    /// Ends the processes: there are others to be looked at.
+    /// Ends the processes, if they are there: there are others to be looked at.
     pub(super) async fn dismiss(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let dir = &self.dir;
         guest
-            .sh(&format!("for p in $(cat {dir}/pid*); do kill $p 2>/dev/null || :; done; rm -r {dir}"))
+            .sh(&format!("for p in $(cat {dir}/pid* 2>/dev/null); do kill $p 2>/dev/null || :; done; rm -rf {dir}"))
             .await?;
         Ok(())
     }
