@@ -8,7 +8,7 @@ import sys
 import common
 
 REQUIREMENT = "mcp>=2.3,<3"
-TOOLS = 13
+TOOLS = 15
 PATIENCE = 120
 
 

@@ -4,15 +4,17 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 13] = [
+const TOOLS: [&str; 15] = [
     "exec",
     "file_edit",
     "file_list",
     "file_read",
     "file_write",
+    "snapshot",
     "workspace_adopt",
     "workspace_create",
     "workspace_destroy",
+    "workspace_fork",
     "workspace_info",
     "workspace_list",
     "workspace_logs",

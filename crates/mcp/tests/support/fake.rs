@@ -19,6 +19,7 @@ use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::disk::Disks;
 use super::guest::{FakeGuest, Waiting};
@@ -255,6 +256,10 @@ impl Machine for FakeMachine {
     }
 
     fn settle<'a>(&'a self, _: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn tidy<'a>(&'a self, _: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async { Ok(()) }.boxed()
     }
 
