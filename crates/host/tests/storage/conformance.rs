@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_host::disk::memory::BLOCK;
 use agentiso_host::disk::{DiskError, Layers, Storage, VOLUME_FILE};
 
 use crate::lab::{Content, Lab, VIRTUAL, image_content};
@@ -267,7 +268,7 @@ async fn what_a_fork_shares_is_not_touched<B: Lab>(bench: Bench<B>) {
 async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
     let dir = &bench.dir;
     // A layer's own tables, which are not counted on either side.
-    let tables = 6 * 64 << 10;
+    let tables = 6 * BLOCK;
     bench.create().await;
     for block in 0..6 {
         bench.write(dir, block, 1).await;
@@ -279,11 +280,11 @@ async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
     let above = bench.snapshot(dir).await;
     let before = bench.storage.sizes(dir).await.unwrap();
     assert_eq!(before.virtual_bytes, VIRTUAL);
-    assert!(before.used_bytes >= 10 * 64 << 10, "{before:?}");
+    assert!(before.used_bytes >= 10 * BLOCK, "{before:?}");
     let (below_sizes, above_sizes) = (before.snapshots[&below], before.snapshots[&above]);
-    assert!(below_sizes.used_bytes >= 4 * 64 << 10 && below_sizes.used_bytes < 6 * 64 << 10, "{before:?}");
+    assert!(below_sizes.used_bytes >= 4 * BLOCK && below_sizes.used_bytes < 6 * BLOCK, "{before:?}");
     assert_eq!(above_sizes.used_bytes, 0, "the head has nothing of it overwritten: {before:?}");
-    assert!(above_sizes.referenced_bytes >= 10 * 64 << 10, "{before:?}");
+    assert!(above_sizes.referenced_bytes >= 10 * BLOCK, "{before:?}");
     assert!(above_sizes.referenced_bytes > below_sizes.referenced_bytes, "{before:?}");
     bench.storage.forget_snapshot(dir, below).await.unwrap();
     bench.merge_all(dir).await;
@@ -299,7 +300,7 @@ async fn deleting_gives_back_what_the_sizes_say<B: Lab>(bench: Bench<B>) {
     bench.storage.forget_snapshot(dir, leaf).await.unwrap();
     let after = bench.storage.sizes(dir).await.unwrap();
     assert_eq!(before.used_bytes - after.used_bytes, before.snapshots[&leaf].used_bytes);
-    assert!(before.snapshots[&leaf].used_bytes >= 64 << 10, "{before:?}");
+    assert!(before.snapshots[&leaf].used_bytes >= BLOCK, "{before:?}");
     // What a fork holds is not freed by deleting here.
     let fork = bench.lab.directory("fork");
     bench.storage.fork(dir, above, &fork).await.unwrap();
