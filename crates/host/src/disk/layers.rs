@@ -26,6 +26,9 @@ pub trait Layers: Clone + Send + Sync + 'static {
     /// What a layer says of itself; `None` where there is none of that name.
     fn inspect(&self, directory: &Path, layer: &LayerName) -> Result<Option<LayerInfo>, DiskError>;
 
+    /// Whether a machine has a layer open, as far as that can be seen.
+    fn is_open(&self, directory: &Path, layer: &LayerName) -> Result<bool, DiskError>;
+
     /// Makes an empty layer on top of another, complete or not at all.
     fn create(
         &self,

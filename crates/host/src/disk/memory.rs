@@ -173,6 +173,10 @@ impl Layers for MemoryStorage {
         }))
     }
 
+    fn is_open(&self, _directory: &Path, _layer: &LayerName) -> Result<bool, DiskError> {
+        Ok(false)
+    }
+
     fn create(
         &self,
         directory: &Path,

@@ -22,6 +22,7 @@ use super::layer_name::LayerName;
 use super::layers::{Layers, TreeBytes};
 use super::qcow2_commit::{combine, commit};
 use super::qcow2_header::{Header, HeaderError, change_backing, create_overlay};
+use super::qcow2_lock::is_open;
 use super::qcow2_map::Map;
 use super::storage::VolumeSizes;
 use super::volume::VOLUME_FILE;
@@ -76,6 +77,13 @@ impl Layers for Qcow2Storage {
             used_bytes: used(&file),
             shared: entry.is_symlink() || file.nlink() > 1,
         }))
+    }
+
+    fn is_open(&self, directory: &Path, layer: &LayerName) -> Result<bool, DiskError> {
+        let path = layer.in_dir(directory);
+        let failed = || FileError::at("look for a machine that has open", &path);
+        let file = File::open(&path).map_err(failed())?;
+        Ok(is_open(&file).map_err(failed())?)
     }
 
     fn create(

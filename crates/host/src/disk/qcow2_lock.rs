@@ -18,9 +18,14 @@ const WRITES: i64 = 100 + WRITE;
 /// Locked by who cannot have it written to by others: every machine, for each layer it reads.
 const RELIES_ON: i64 = 200 + WRITE;
 
+/// Whether a machine reads or writes a file.
+pub(super) fn is_open(file: &File) -> io::Result<bool> {
+    is_locked(file, RELIES_ON)
+}
+
 /// Refuses a file that a machine reads or writes.
 pub(super) fn refuse_open(file: &File) -> Result<(), HeaderError> {
-    match is_locked(file, RELIES_ON)? {
+    match is_open(file)? {
         true => Err(HeaderError::InUse),
         false => Ok(()),
     }

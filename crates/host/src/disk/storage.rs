@@ -48,7 +48,7 @@ pub struct Merge {
     pub above: Vec<PathBuf>,
     /// The machine writes to `child`, and will write to `into`.
     pub child_is_head: bool,
-    /// A running machine has `child` open. One that it has not can be merged as if no machine ran.
+    /// A machine that runs has the two open and must do the merge. One that it has not can be merged as if none ran.
     pub under_head: bool,
 }
 
@@ -148,7 +148,7 @@ pub trait Storage: Send + Sync {
         snapshot: SnapshotId,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// Layers that can be merged, the lowest first. After each merge the rest must be asked for again.
+    /// Layers that can be merged, the lowest first; with a machine running, those that can be while it does. After each merge the rest must be asked for again.
     fn redundant(&self, directory: &Path) -> impl Future<Output = Result<Vec<Merge>, DiskError>> + Send;
 
     /// Merges two layers that no machine has open. Can be repeated after it was cut short.

@@ -121,6 +121,10 @@ impl<L: Layers> Layers for Faulty<L> {
         self.look(dir, || self.inner.inspect(dir, layer))
     }
 
+    fn is_open(&self, dir: &Path, layer: &LayerName) -> Result<bool, DiskError> {
+        self.look(dir, || self.inner.is_open(dir, layer))
+    }
+
     fn create(&self, dir: &Path, layer: &LayerName, on: &LayerName, bytes: u64) -> Result<(), DiskError> {
         self.step(dir, || self.inner.create(dir, layer, on, bytes))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentiso_core::ids::SnapshotId;
 use agentiso_host::command::Invocation;
 use agentiso_host::disk::{Backing, Qcow2Storage, Storage};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SIZE: u64 = 600 << 20;
 
@@ -185,6 +186,40 @@ async fn a_keyframe_reads_as_what_it_stands_for() {
     disk.assert_is(None, &snapshots[5].1).await;
 }
 
+/// A process that has a disk open as a machine has.
+struct Machine {
+    process: tokio::process::Child,
+    input: tokio::process::ChildStdin,
+}
+
+impl Machine {
+    async fn on(head: &Path) -> Self {
+        let mut process = tokio::process::Command::new("qemu-io")
+            .args(["-f", "qcow2"])
+            .arg(head)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut input = process.stdin.take().unwrap();
+        let mut output = process.stdout.take().unwrap();
+        // It answers when it has the disk open, and keeps it open until its input ends.
+        input.write_all(b"read 0 64k\n").await.unwrap();
+        let mut said = Vec::new();
+        while !String::from_utf8_lossy(&said).contains("ops/sec") {
+            let more = tokio::time::timeout(Duration::from_secs(60), output.read_buf(&mut said));
+            assert_ne!(more.await.unwrap().unwrap(), 0, "{}", String::from_utf8_lossy(&said));
+        }
+        Self { process, input }
+    }
+
+    async fn end(mut self) {
+        drop(self.input);
+        self.process.wait().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_merged_under_a_machine() {
     if is_missing().await {
@@ -198,30 +233,41 @@ async fn nothing_is_merged_under_a_machine() {
     Qcow2Storage.forget_snapshot(&disk.dir, first).await.unwrap();
     let merge = Qcow2Storage.redundant(&disk.dir).await.unwrap().remove(0);
     let head = Qcow2Storage.head(&disk.dir).await.unwrap();
-    // Says that it has the disk open, and keeps it open until its input ends.
-    let mut machine = tokio::process::Command::new("qemu-io")
-        .args(["-f", "qcow2"])
-        .arg(&head)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut input = machine.stdin.take().unwrap();
-    let mut output = machine.stdout.take().unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut input, b"read -P 2 0 64k\n").await.unwrap();
-    let mut said = Vec::new();
-    while !String::from_utf8_lossy(&said).contains("ops/sec") {
-        let more = tokio::io::AsyncReadExt::read_buf(&mut output, &mut said);
-        let count = tokio::time::timeout(Duration::from_secs(60), more).await.unwrap().unwrap();
-        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&said));
-    }
+    let machine = Machine::on(&head).await;
+    assert!(Qcow2Storage.redundant(&disk.dir).await.unwrap()[0].under_head);
     let before = std::fs::read(&merge.into).unwrap();
     let error = Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap_err();
     assert!(error.to_string().contains("a machine has it open"), "{error}");
     assert!(std::fs::read(&merge.into).unwrap() == before);
-    drop(input);
-    machine.wait().await.unwrap();
+    machine.end().await;
     Qcow2Storage.merge_offline(&disk.dir, &merge).await.unwrap();
     disk.write(&["read -P 2 0 1M"]).await;
+}
+
+#[tokio::test]
+async fn layers_that_a_keyframe_replaced_are_left_to_the_machine_that_still_reads_them() {
+    if is_missing().await {
+        return;
+    }
+    let disk = Disk::new().await;
+    let mut snapshots = Vec::new();
+    for number in 1..4 {
+        disk.write(&[&format!("write -P {number} {number}M 1M")]).await;
+        snapshots.push(disk.snapshot().await);
+    }
+    Qcow2Storage.keyframe(&disk.dir, 3).await.unwrap().unwrap();
+    snapshots.push(disk.snapshot().await);
+    let content = disk.keep(None).await;
+    let machine = Machine::on(&Qcow2Storage.head(&disk.dir).await.unwrap()).await;
+    let keyframe = Qcow2Storage.keyframe(&disk.dir, 3).await.unwrap().unwrap();
+    assert!(!keyframe.head_is_above, "{keyframe:?}");
+    Qcow2Storage.adopt_keyframe(&disk.dir, &keyframe).await.unwrap();
+    for id in [snapshots[0], snapshots[2]] {
+        Qcow2Storage.forget_snapshot(&disk.dir, id).await.unwrap();
+        assert_eq!(Qcow2Storage.redundant(&disk.dir).await.unwrap(), []);
+    }
+    machine.end().await;
+    assert_eq!(Qcow2Storage.redundant(&disk.dir).await.unwrap().len(), 2);
+    disk.merge_all().await;
+    disk.assert_is(None, &content).await;
 }

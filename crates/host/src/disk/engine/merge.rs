@@ -23,14 +23,40 @@ pub(super) fn redundant(layers: &impl Layers, dir: &Path) -> Result<Vec<Merge>, 
     let open = Open::at(layers, dir)?;
     let graph = open.graph()?;
     let head = &open.volume.head;
-    let to_merge = |found: Redundant| Merge {
-        child: found.note.child.in_dir(dir),
-        into: found.note.into.in_dir(dir),
-        above: found.above.iter().map(|layer| layer.in_dir(dir)).collect(),
-        child_is_head: found.note.child == *head,
-        under_head: graph.chain(head).any(|layer| *layer == found.note.child),
-    };
-    Ok(graph.redundant(&open.volume).into_iter().map(to_merge).collect())
+    let running = layers.is_open(dir, head)?;
+    let mut merges = Vec::new();
+    for found in graph.redundant(&open.volume) {
+        let mut under_head = graph.chain(head).any(|layer| *layer == found.note.child);
+        if running {
+            match under_running(&open, &found, under_head)? {
+                Some(under) => under_head = under,
+                None => continue,
+            }
+        }
+        merges.push(Merge {
+            child: found.note.child.in_dir(dir),
+            into: found.note.into.in_dir(dir),
+            above: found.above.iter().map(|layer| layer.in_dir(dir)).collect(),
+            child_is_head: found.note.child == *head,
+            under_head,
+        });
+    }
+    Ok(merges)
+}
+
+/// Whether a machine that runs has to do a merge itself; `None` if it must be down for it. What it has open is not
+/// always what its layers say: it goes on with the layers that a keyframe has replaced since it was started.
+fn under_running<L: Layers>(
+    open: &Open<'_, L>,
+    found: &Redundant,
+    under_head: bool,
+) -> Result<Option<bool>, DiskError> {
+    let MergeNote { child, into } = &found.note;
+    let head = &open.volume.head;
+    if open.layers.is_open(open.dir, into)? {
+        return Ok((under_head && open.layers.is_open(open.dir, child)?).then_some(true));
+    }
+    Ok((child != head && !found.above.contains(head)).then_some(false))
 }
 
 pub(super) fn begin(layers: &impl Layers, dir: &Path, merge: &Merge) -> Result<(), DiskError> {
