@@ -73,7 +73,9 @@ wc -l < ticks; cat first"
     pub(super) async fn dismiss(&self, guest: Guest<'_>) -> Result<(), Finding> {
         let dir = &self.dir;
         guest
-            .sh(&format!("for p in $(cat {dir}/pid* 2>/dev/null); do kill $p 2>/dev/null || :; done; rm -rf {dir}"))
+            .sh(&format!(
+                "for p in $(cat {dir}/pid* 2>/dev/null); do kill $p 2>/dev/null || :; done; rm -rf {dir}"
+            ))
             .await?;
         Ok(())
     }

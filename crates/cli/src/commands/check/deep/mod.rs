@@ -72,7 +72,9 @@ impl Deep<'_> {
         self.show(&rungs[0])?;
         let Ok((files, image)) = prepared else {
             for step in Step::ALL {
-                rungs.push(Rung::without(step, report::BOOT_FILES));
+                let rung = Rung::without(step, report::BOOT_FILES);
+                self.show(&rung)?;
+                rungs.push(rung);
             }
             return Ok((rungs, Value::Null));
         };

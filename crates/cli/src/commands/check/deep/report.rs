@@ -43,12 +43,16 @@ pub(super) fn all_passed(rungs: &[Rung]) -> bool {
     rungs.iter().all(Rung::passed)
 }
 
-fn columns(name: &str, verdict: &str, time: &str, detail: &str) -> String {
-    format!("{name:<19}  {verdict:<9}  {time:>8}  {detail}").trim_end().to_owned()
+fn columns(name: &str, verdict: &str, colour: Option<&str>, time: &str, detail: &str) -> String {
+    let verdict = match colour {
+        Some(colour) => format!("\x1b[{colour}m{verdict:<9}\x1b[0m"),
+        None => format!("{verdict:<9}"),
+    };
+    format!("{name:<19}  {verdict}  {time:>8}  {detail}").trim_end().to_owned()
 }
 
 pub(super) fn heading() -> String {
-    columns("RUNG", "VERDICT", "TIME", "DETAIL")
+    columns("RUNG", "VERDICT", None, "TIME", "DETAIL")
 }
 
 /// The rung's row, and below it what there is to say about a failure.
@@ -68,10 +72,8 @@ pub(super) fn row(rung: &Rung) -> String {
         Verdict::Passed => passed_detail(rung),
         Verdict::Failed { .. } | Verdict::Skipped { .. } => lines.next().unwrap_or_default().to_owned(),
     };
-    let mut text = columns(rung.name, word, &time, &detail);
-    if output::stdout_has_colour() {
-        text = text.replacen(word, &format!("\x1b[{colour}m{word}\x1b[0m"), 1);
-    }
+    let colour = output::stdout_has_colour().then_some(colour);
+    let mut text = columns(rung.name, word, colour, &time, &detail);
     for line in lines {
         text += &format!("\n    {line}");
     }
