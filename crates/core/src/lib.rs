@@ -11,6 +11,8 @@ pub mod lifecycle;
 pub mod memory;
 pub mod names;
 pub mod paths;
+pub mod pool;
 pub mod quota;
 pub mod resources;
+pub mod space;
 pub mod suggest;
