@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::ledger::{self, LedgerError, Loaded};
 use crate::lock::{DaemonLock, LockError};
 use crate::machines::{Machines, QemuMachines};
+use crate::pool;
 use crate::registry::{self, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
 use crate::session::Session;
@@ -71,7 +72,12 @@ impl Daemon {
         recover(&shared);
         shared.save().await?;
         shared.tasks.spawn(sweep::run(Arc::clone(&shared), leftovers));
-        shared.tasks.spawn(templates::run(Arc::clone(&shared)));
+        let made = Arc::clone(&shared);
+        shared.tasks.spawn(async move {
+            // The pool's machines come from the templates.
+            templates::run(Arc::clone(&made)).await;
+            pool::run(made).await;
+        });
         shared.tasks.spawn(catch_up(Arc::clone(&shared)));
         Ok(Self { shared })
     }
@@ -107,7 +113,7 @@ impl Daemon {
         };
         let stops = stops.into_iter().map(|(name, handle)| async move {
             // A refusal says that it does not run, which is what is wanted.
-            if let Err(refusal) = handle.ask(&name, Request::Stop).await {
+            if let Err(refusal) = handle.ask(&name, |reply| Request::Stop { reply }).await {
                 tracing::debug!(workspace = %name, %refusal, "not stopped");
             }
         });
@@ -191,7 +197,7 @@ fn recover(shared: &Arc<Shared>) {
                 let machine = workspace.status.machine().cloned();
                 shared.set_status(&workspace.id, Status::Destroying { machine });
             }
-            Recovery::Attach(_) | Recovery::Halt { .. } => {}
+            Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
         }
         runner::spawn_recovered(shared, &workspace, recovery);
     }

@@ -7,13 +7,16 @@ use agentiso_core::address::SubnetFull;
 use agentiso_core::ids::SessionId;
 use agentiso_core::lifecycle::Refusal;
 use agentiso_core::memory::HostMemoryShort;
-use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::quota::QuotaExceeded;
 use agentiso_core::resources::OutOfRange;
+use agentiso_core::space::HostSpaceShort;
 use thiserror::Error;
 
 use crate::ledger::LedgerError;
-use crate::machines::{AgentFailure, BootFailure, EraseFailure};
+use crate::machines::{AgentFailure, BootFailure, EraseFailure, SnapshotFailure};
+
+const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Error)]
 pub enum OpError {
@@ -41,6 +44,43 @@ pub enum OpError {
     NoAddress(#[from] SubnetFull),
     #[error("the host has no space left: {what}")]
     NoSpace { what: String },
+    #[error(transparent)]
+    HostSpace(#[from] HostSpaceShort),
+    #[error(
+        "workspace {name} and its snapshots take {} MB of the {} MB it may have",
+        .used_bytes / MIB, .limit_bytes / MIB
+    )]
+    DiskQuota { name: WorkspaceName, used_bytes: u64, limit_bytes: u64 },
+    #[error("workspace {name} has no snapshot {wanted:?}{}", did_you_mean(.nearest))]
+    SnapshotNotFound { name: WorkspaceName, wanted: String, nearest: Option<String>, known: Vec<String> },
+    #[error("workspace {name} has a snapshot {snapshot} already")]
+    SnapshotNameTaken { name: WorkspaceName, snapshot: SnapshotName },
+    #[error("workspace {name} has {limit} snapshots, and no workspace may have more")]
+    TooManySnapshots { name: WorkspaceName, limit: u32 },
+    #[error("snapshot {snapshot} of workspace {name} was forked; there are: {}", .forks.join(", "))]
+    SnapshotInUse { name: WorkspaceName, snapshot: SnapshotName, forks: Vec<String> },
+    #[error("{operation} of workspace {name} failed: {source}")]
+    Snapshot {
+        name: WorkspaceName,
+        /// What was done to which snapshot.
+        operation: String,
+        #[source]
+        source: SnapshotFailure,
+    },
+    #[error(
+        "setup command {number} of fork {name} {ended}, so the fork was removed again: {command}{}",
+        output_tail(.output)
+    )]
+    SetupFailed {
+        name: WorkspaceName,
+        /// Counted from 1.
+        number: usize,
+        command: String,
+        /// How: `ended with 3`, `was killed by signal 9`.
+        ended: String,
+        /// The end of what it said.
+        output: String,
+    },
     #[error("base image {name} is not built{}", known_images(.known))]
     NoImage { name: ImageName, known: Vec<String> },
     #[error("base image {name} cannot be used: {reason}")]
@@ -102,7 +142,15 @@ impl OpError {
             Self::Quota(_) => "quota_exceeded",
             Self::HostMemory(_) => "host_memory",
             Self::NoAddress(_) => "no_address",
-            Self::NoSpace { .. } => "no_space",
+            Self::NoSpace { .. } | Self::HostSpace(_) => "no_space",
+            Self::DiskQuota { .. } => "disk_quota",
+            Self::SnapshotNotFound { .. } => "snapshot_not_found",
+            Self::SnapshotNameTaken { .. } => "snapshot_exists",
+            Self::TooManySnapshots { .. } => "too_many_snapshots",
+            Self::SnapshotInUse { .. } => "snapshot_in_use",
+            Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. } => "no_space",
+            Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. } => "snapshot_failed",
+            Self::SetupFailed { .. } => "setup_failed",
             Self::NoImage { .. } => "no_image",
             Self::BrokenImage { .. } => "broken_image",
             Self::Unsupported { .. } => "unsupported",
@@ -143,7 +191,30 @@ impl OpError {
             }
             Self::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".to_owned(),
             Self::NoAddress(_) => "destroy workspaces that are no longer needed".to_owned(),
-            Self::NoSpace { .. } | Self::Ledger(_) => "free space on the host's disk".to_owned(),
+            Self::NoSpace { .. }
+            | Self::HostSpace(_)
+            | Self::Ledger(_)
+            | Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. } => {
+                "free space on the host's disk, or delete snapshots or workspaces that are no longer needed"
+                    .to_owned()
+            }
+            Self::DiskQuota { .. } | Self::TooManySnapshots { .. } => {
+                "delete snapshots that are no longer needed with snapshot (action delete)".to_owned()
+            }
+            Self::SnapshotNotFound { known, .. } if known.is_empty() => {
+                "it has none; take one with snapshot (action create)".to_owned()
+            }
+            Self::SnapshotNotFound { known, .. } => {
+                format!("snapshot (action list) shows all; there are: {}", known.join(", "))
+            }
+            Self::SnapshotNameTaken { .. } => "choose another name, or delete that snapshot first".to_owned(),
+            Self::SnapshotInUse { .. } => "destroy the forks first with workspace_destroy".to_owned(),
+            Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. } => {
+                "try again; workspace_logs shows what the machine said".to_owned()
+            }
+            Self::SetupFailed { .. } => {
+                "mend the command, or fork without it and run it with exec to see more".to_owned()
+            }
             Self::NoImage { name, .. } => format!("run `agentiso image build {name}` on the host"),
             Self::BrokenImage { name, .. } => format!("run `agentiso image build {name}` on the host again"),
             Self::Unsupported { .. } => "workspaces are isolated; say false, or leave it out".to_owned(),
@@ -186,6 +257,20 @@ impl OpError {
             Self::Boot { .. } => {
                 "`agentiso check` says what this host lacks; the daemon's log tells more".to_owned()
             }
+            Self::SnapshotNotFound { name, .. } => format!("`agentiso snapshot ls {name}` shows all"),
+            Self::DiskQuota { name, .. } | Self::TooManySnapshots { name, .. } => {
+                format!("delete snapshots that are no longer needed: `agentiso snapshot rm {name} SNAPSHOT`")
+            }
+            Self::SnapshotNameTaken { name, snapshot } => {
+                format!("choose another name, or `agentiso snapshot rm {name} {snapshot}` first")
+            }
+            Self::SnapshotInUse { forks, .. } => format!("`agentiso rm {}` first", forks.join(" ")),
+            Self::Snapshot { source: SnapshotFailure::Failed { .. }, name, .. } => {
+                format!("try again; `agentiso logs {name}` shows what the machine said")
+            }
+            Self::SetupFailed { .. } => {
+                "mend the command, or fork without it and run it with `agentiso exec` to see more".to_owned()
+            }
             Self::NotOwned { .. }
             | Self::OwnerActive { .. }
             | Self::WrongState { .. }
@@ -194,6 +279,8 @@ impl OpError {
             | Self::HostMemory(_)
             | Self::NoAddress(_)
             | Self::NoSpace { .. }
+            | Self::HostSpace(_)
+            | Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. }
             | Self::NoImage { .. }
             | Self::BrokenImage { .. }
             | Self::Unsupported { .. }
@@ -218,9 +305,14 @@ impl OpError {
             | Self::Boot { .. }
             | Self::Busy { .. }
             | Self::StillAttaching { .. }
+            | Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. }
             | Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => true,
             Self::WrongState { refusal, .. } => match refusal {
-                Refusal::BeingCreated | Refusal::BeingStarted | Refusal::BeingStopped => true,
+                Refusal::BeingCreated
+                | Refusal::BeingStarted
+                | Refusal::BeingStopped
+                | Refusal::BeingRestored
+                | Refusal::Suspended => true,
                 Refusal::NotRunning | Refusal::AlreadyRunning | Refusal::BeingDestroyed => false,
             },
             Self::NotFound { .. }
@@ -231,6 +323,14 @@ impl OpError {
             | Self::Quota(_)
             | Self::NoAddress(_)
             | Self::NoSpace { .. }
+            | Self::HostSpace(_)
+            | Self::DiskQuota { .. }
+            | Self::SnapshotNotFound { .. }
+            | Self::SnapshotNameTaken { .. }
+            | Self::TooManySnapshots { .. }
+            | Self::SnapshotInUse { .. }
+            | Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. }
+            | Self::SetupFailed { .. }
             | Self::NoImage { .. }
             | Self::BrokenImage { .. }
             | Self::Unsupported { .. }
@@ -262,9 +362,10 @@ fn refusal_hint(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NotRunning => "start it with workspace_start",
         Refusal::AlreadyRunning => "use it as it is, or stop it first with workspace_stop",
-        Refusal::BeingCreated | Refusal::BeingStarted | Refusal::BeingStopped => {
+        Refusal::BeingCreated | Refusal::BeingStarted | Refusal::BeingStopped | Refusal::BeingRestored => {
             "try again in a moment; workspace_info shows its state"
         }
+        Refusal::Suspended => "delete snapshots or free space on the host's disk; it goes on by itself",
         Refusal::BeingDestroyed => "create another with workspace_create",
     }
 }
@@ -279,6 +380,10 @@ fn owner_words(owner: &Option<SessionId>) -> &'static str {
 
 fn because(reason: &Option<String>) -> String {
     reason.as_ref().map(|reason| format!(" (it stopped because {reason})")).unwrap_or_default()
+}
+
+fn output_tail(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!("; it said: {output}") }
 }
 
 fn known_images(known: &[String]) -> String {

@@ -2,14 +2,33 @@
 //!
 //! Without the feature `fault-injection` the calls are empty.
 
-/// Every step between which a crash must lose nothing, in the order in which they are passed.
-pub const POINTS: [&str; 15] = [
+/// Every step between which a crash must lose nothing, in the order in which a life passes them.
+pub const POINTS: [&str; 34] = [
     "create.reserved",
     "create.ledgered",
     "create.spawned",
     "create.recorded",
     "create.booted",
     "create.saved",
+    "snapshot.begun",
+    "snapshot.taken",
+    "snapshot.ledgered",
+    "restore.ledgered",
+    "restore.halted",
+    "restore.spawned",
+    "restore.recorded",
+    "restore.booted",
+    "restore.saved",
+    "fork.reserved",
+    "fork.ledgered",
+    "fork.branched",
+    "fork.spawned",
+    "fork.recorded",
+    "fork.booted",
+    "fork.prepared",
+    "fork.saved",
+    "delete.ledgered",
+    "delete.removed",
     "start.ledgered",
     "start.spawned",
     "start.recorded",

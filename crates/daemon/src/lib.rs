@@ -22,10 +22,12 @@ mod logs;
 pub mod machines;
 mod main_loop;
 mod mcp;
+mod pool;
 mod registry;
 mod runner;
 mod session;
 mod shared;
+mod space;
 mod sweep;
 mod templates;
 
@@ -33,13 +35,15 @@ pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
 pub use guest::{ExecStream, Guest};
 pub use info::{
-    Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, PortForward, SnapshotInfo,
-    WorkspaceInfo,
+    Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ForkFailed, ForkManyRequest, ForkRequest,
+    Forked, ForkedFrom, LogKind, Logs, MAX_FORKS, NetworkInfo, PortForward, Restored, SnapshotInfo,
+    SnapshotMade, WorkspaceInfo,
 };
 pub use lock::{LockError, running_daemon};
 pub use machines::{
-    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent,
-    GuestCode, HostFacts, OutputStream, Progress, QemuMachines, Rung, TemplateInfo, WriteFile,
+    AgentFailure, Captured, ChangedPath, ChangedPaths, DirEntry, DirListing, EntryKind, ExecEvent,
+    ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, OutputStream, Progress, QemuMachines, Rung,
+    SnapshotDiff, TemplateInfo, WriteFile,
 };
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};

@@ -1,6 +1,10 @@
 //! What one connection can do. Every call checks ownership here and then leaves the work to the workspace's
 //! runner.
 
+mod birth;
+mod forks;
+mod snapshots;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,17 +12,17 @@ use agentiso_core::ids::SessionId;
 use agentiso_core::lifecycle::{Operation, PublicState};
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::resources::Resources;
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use crate::error::OpError;
 use crate::guest::Guest;
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
-use crate::machines::Progress;
-use crate::machines::{HostFacts, ImageFailure, ImageRef, Machine, TemplateInfo};
+use crate::machines::{
+    HostFacts, ImageFailure, ImageRef, Machine, Progress, Rung, TemplateInfo, VolumeUsage,
+};
+use crate::pool::{self, Standby};
 use crate::registry::{Registry, SessionKind, Wanted, Workspace};
-use crate::runner::{self, Handle, Live, Request};
+use crate::runner::{Handle, Live, Reply, Request, Seed};
 use crate::shared::Shared;
 
 /// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
@@ -91,8 +95,14 @@ impl Session {
         if self.shared().closing.is_cancelled() { Err(OpError::ShuttingDown) } else { Ok(()) }
     }
 
-    fn view(&self, workspace: &Workspace) -> WorkspaceInfo {
-        workspace.info(&self.0.id)
+    fn view(&self, registry: &Registry, workspace: &Workspace) -> WorkspaceInfo {
+        registry.info(workspace, &self.0.id)
+    }
+
+    /// Nothing is begun on a disk that is nearly full.
+    fn refuse_when_full(&self) -> Result<(), OpError> {
+        let space = self.shared().machines.host_space();
+        self.shared().space.promise(space, 0).map(drop).map_err(OpError::from)
     }
 
     /// Makes a workspace and returns when its guest answers. Dropping the future undoes it.
@@ -100,26 +110,51 @@ impl Session {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let wanted = self.resolve(request)?;
-        let memory = self.shared().machines.host_memory();
+        self.refuse_when_full()?;
+        let (reserved, seed) = match self.shared().pool.claim(&wanted.image, wanted.resources) {
+            Some(standby) => self.reserve_standby(wanted, standby)?,
+            None => (self.reserve(wanted).await?, Seed::Image),
+        };
+        let born = self.bear(reserved, seed, progress).born().await?;
+        let (info, delivered) = born.accept(self)?;
+        let from_pool = info.rung == Some(Rung::Pool);
+        Ok(Created { info, boot_time_ms: delivered.boot_time_ms, from_pool })
+    }
+
+    /// Makes a machine that stands ready the one of a new workspace. Its memory is taken already.
+    fn reserve_standby(&self, wanted: Wanted, standby: Standby) -> Result<(Workspace, Seed), OpError> {
+        let wanted = Wanted { id: Some(standby.spec.id), ..wanted };
         let reserved =
-            self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))?;
-        // From here on the runner owns the reservation: it delivers or undoes it, whatever becomes of us.
-        let cancel = CancellationToken::new();
-        let cancel_on_drop = cancel.clone().drop_guard();
-        let (deliver, delivery) = oneshot::channel();
-        runner::spawn_create(self.shared(), &reserved, progress.clone(), cancel, deliver);
-        let delivery = delivery.await.unwrap_or(Err(OpError::ShuttingDown))?;
-        let info = self.info_of(&reserved)?;
-        cancel_on_drop.disarm();
-        if delivery.accepted.send(()).is_err() {
-            return Err(OpError::ShuttingDown);
+            self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, None));
+        match reserved {
+            Ok(reserved) => Ok((reserved, Seed::Standby(Box::new(standby)))),
+            Err(refusal) => {
+                self.shared().pool.give_back(standby);
+                Err(refusal)
+            }
         }
-        Ok(Created { info, boot_time_ms: delivery.boot_time_ms, from_pool: false })
+    }
+
+    async fn reserve(&self, wanted: Wanted) -> Result<Workspace, OpError> {
+        let reserve = |wanted| {
+            let memory = self.shared().machines.host_memory();
+            self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))
+        };
+        let reserved = reserve(wanted.clone());
+        let spare = self.shared().pool.drain_if(matches!(reserved, Err(OpError::HostMemory(_))));
+        if spare.is_empty() {
+            return reserved;
+        }
+        // Whoever asks counts more than whoever may ask.
+        for standby in spare {
+            pool::discard(self.shared(), standby).await;
+        }
+        reserve(wanted)
     }
 
     fn info_of(&self, workspace: &Workspace) -> Result<WorkspaceInfo, OpError> {
-        let state = self.shared().state();
-        state.registry.find(&WorkspaceRef::Id(workspace.id)).map(|workspace| self.view(workspace))
+        let registry = &self.shared().state().registry;
+        registry.find(&WorkspaceRef::Id(workspace.id)).map(|workspace| self.view(registry, workspace))
     }
 
     /// Fills in what the caller left open.
@@ -131,6 +166,7 @@ impl Session {
         let default = config.default_resources();
         let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
         Ok(Wanted {
+            id: None,
             name: request.name,
             image: self.image(&image)?,
             resources: Resources {
@@ -159,15 +195,15 @@ impl Session {
     pub async fn destroy(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
-        let (workspace, handle) = {
+        let (workspace, handle, info) = {
             let state = self.shared().state();
             let found =
                 state.registry.find_destroyable(wanted, &self.0.id, self.0.kind, Instant::now())?.clone();
             let handle = state.runners.get(&found.id).cloned();
-            (found, handle)
+            let info = self.view(&state.registry, &found);
+            (found, handle, info)
         };
-        let info = self.view(&workspace);
-        self.ask(&workspace, handle, Request::Destroy).await?;
+        self.ask(&workspace, handle, |reply| Request::Destroy { reply }).await?;
         Ok(info)
     }
 
@@ -175,7 +211,8 @@ impl Session {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let (workspace, handle) = self.admitted(wanted, Operation::Start)?;
-        self.ask(&workspace, handle, Request::Start(progress.clone())).await?;
+        let progress = progress.clone();
+        self.ask(&workspace, handle, |reply| Request::Start { progress, reply }).await?;
         self.info_of(&workspace)
     }
 
@@ -183,7 +220,7 @@ impl Session {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let (workspace, handle) = self.admitted(wanted, Operation::Stop)?;
-        self.ask(&workspace, handle, Request::Stop).await?;
+        self.ask(&workspace, handle, |reply| Request::Stop { reply }).await?;
         self.info_of(&workspace)
     }
 
@@ -198,12 +235,12 @@ impl Session {
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned()))
     }
 
-    async fn ask(
+    async fn ask<T>(
         &self,
         workspace: &Workspace,
         handle: Option<Handle>,
-        request: Request,
-    ) -> Result<(), OpError> {
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<T, OpError> {
         match handle {
             Some(handle) => handle.ask(&workspace.name, request).await,
             None => Err(OpError::Busy { name: workspace.name.clone() }),
@@ -213,11 +250,10 @@ impl Session {
     /// All workspaces, the oldest first, those of other sessions included.
     pub fn list(&self, filter: Option<PublicState>) -> Vec<WorkspaceInfo> {
         let _call = self.begin_call();
-        let state = self.shared().state();
-        let mut all: Vec<_> = state
-            .registry
+        let registry = &self.shared().state().registry;
+        let mut all: Vec<_> = registry
             .iter()
-            .map(|workspace| self.view(workspace))
+            .map(|workspace| self.view(registry, workspace))
             .filter(|info| filter.is_none_or(|wanted| info.state == wanted))
             .collect();
         all.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
@@ -227,12 +263,17 @@ impl Session {
     pub async fn info(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
         let workspace = self.owned(wanted)?;
-        let mut info = self.view(&workspace);
-        let (machines, spec) = (Arc::clone(&self.shared().machines), self.shared().spec(&workspace));
-        let usage = tokio::task::spawn_blocking(move || machines.disk_usage(&spec)).await.unwrap_or_default();
-        info.disk_used_bytes = usage.map(|usage| usage.used_bytes);
-        info.disk_volsize_bytes = usage.map(|usage| usage.virtual_bytes);
+        let mut info = self.info_of(&workspace)?;
+        let Some(usage) = self.volume_usage(&workspace).await else { return Ok(info) };
+        info.disk_used_bytes = Some(usage.used_bytes);
+        info.disk_volsize_bytes = Some(usage.virtual_bytes);
+        info.snapshots.iter_mut().for_each(|snapshot| snapshots::fill_in(snapshot, &usage));
         Ok(info)
+    }
+
+    async fn volume_usage(&self, workspace: &Workspace) -> Option<VolumeUsage> {
+        let (machines, spec) = (Arc::clone(&self.shared().machines), self.shared().spec(workspace));
+        tokio::task::spawn_blocking(move || machines.volume_usage(&spec)).await.unwrap_or_default()
     }
 
     fn owned(&self, wanted: &WorkspaceRef) -> Result<Workspace, OpError> {
@@ -261,9 +302,8 @@ impl Session {
         let id = self.shared().state().registry.find(wanted)?.id;
         let before = self.shared().workspace(&id).and_then(|workspace| workspace.owner);
         let info = self.shared().change(|registry| {
-            registry
-                .adopt(&id, &self.0.id, self.0.kind, force, Instant::now())
-                .map(|workspace| self.view(workspace))
+            let adopted = registry.adopt(&id, &self.0.id, self.0.kind, force, Instant::now())?.clone();
+            Ok::<_, OpError>(self.view(registry, &adopted))
         })?;
         if let Err(error) = self.shared().save().await {
             self.shared()

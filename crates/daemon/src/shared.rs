@@ -1,18 +1,23 @@
 //! What all tasks of one daemon share: the configuration, the registry behind its lock, and the ways to save it.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
+use agentiso_core::resources::Resources;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
-use crate::machines::{MachineSpec, Machines};
+use crate::machines::{ImageRef, MachineSpec, Machines};
+use crate::pool::Pool;
 use crate::registry::{self, Registry, Status, Workspace};
 use crate::runner::Handle;
+use crate::space::SpacePromises;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -24,6 +29,10 @@ pub(crate) struct Shared {
     pub(crate) closing: CancellationToken,
     /// Cancelled when all machines are down: every task ends.
     pub(crate) ended: CancellationToken,
+    /// Turns of forks to come up, shared by all sessions: a host that brings up many at once is slow for each.
+    pub(crate) forks: Semaphore,
+    pub(crate) space: SpacePromises,
+    pub(crate) pool: Pool,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
     pub(crate) tasks: TaskTracker,
     _lock: DaemonLock,
@@ -45,6 +54,9 @@ impl Shared {
         lock: DaemonLock,
     ) -> Self {
         Self {
+            forks: Semaphore::new(config.resources.max_concurrent_forks as usize),
+            space: SpacePromises::default(),
+            pool: Pool::default(),
             store: Store::new(config.paths.state_file.clone()),
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
             config,
@@ -118,6 +130,26 @@ impl Shared {
             init_mode: self.config.vm.init_mode,
             data_dir: self.config.paths.workspace_data(&workspace.id),
             run_dir: self.config.paths.workspace_run(&workspace.id),
+        }
+    }
+
+    /// A machine of the pool: like any other, under an id that no workspace has, and nobody's name.
+    pub(crate) fn standby_spec(
+        &self,
+        image: ImageRef,
+        resources: Resources,
+        address: Ipv4Addr,
+    ) -> MachineSpec {
+        let id = self.state().registry.fresh_id();
+        MachineSpec {
+            id,
+            hostname: "standby".to_owned(),
+            resources,
+            image,
+            address,
+            init_mode: self.config.vm.init_mode,
+            data_dir: self.config.paths.workspace_data(&id),
+            run_dir: self.config.paths.workspace_run(&id),
         }
     }
 }

@@ -12,11 +12,12 @@ use super::connect::Connected;
 use super::hello::Welcome;
 use super::server::MAX_LINE_BYTES;
 use super::wire::{
-    CreateParams, CreateResult, Event, ExecParams, ExecResult, Op, Reply, Request, StatusResult, WireError,
+    CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult, ForkParams,
+    ForkResult, Op, Reply, Request, RestoreResult, Snapshot, SnapshotResult, StatusResult, WireError,
     Workspace,
 };
 use crate::info::{LogKind, Logs};
-use crate::machines::TemplateInfo;
+use crate::machines::{SnapshotDiff, TemplateInfo};
 
 /// A daemon that shuts down stops its machines first, in at most half a minute.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(60);
@@ -137,6 +138,66 @@ impl ControlClient {
         max_lines: usize,
     ) -> Result<Logs, ControlError> {
         self.ask(Op::Logs { workspace: workspace.to_owned(), kind, max_lines }).await
+    }
+
+    pub async fn snapshot(
+        &mut self,
+        workspace: &str,
+        snapshot: &str,
+        include_memory: bool,
+        on_event: impl FnMut(Event),
+    ) -> Result<SnapshotResult, ControlError> {
+        let (workspace, snapshot) = (workspace.to_owned(), snapshot.to_owned());
+        self.call(Op::Snapshot { workspace, snapshot, include_memory }, on_event).await
+    }
+
+    pub async fn snapshots(&mut self, workspace: &str) -> Result<Vec<Snapshot>, ControlError> {
+        self.ask(Op::Snapshots { workspace: workspace.to_owned() }).await
+    }
+
+    pub async fn restore(
+        &mut self,
+        workspace: &str,
+        snapshot: &str,
+        on_event: impl FnMut(Event),
+    ) -> Result<RestoreResult, ControlError> {
+        let (workspace, snapshot) = (workspace.to_owned(), snapshot.to_owned());
+        self.call(Op::Restore { workspace, snapshot }, on_event).await
+    }
+
+    pub async fn delete_snapshot(
+        &mut self,
+        workspace: &str,
+        snapshot: &str,
+    ) -> Result<Snapshot, ControlError> {
+        let (workspace, snapshot) = (workspace.to_owned(), snapshot.to_owned());
+        self.ask(Op::DeleteSnapshot { workspace, snapshot }).await
+    }
+
+    pub async fn diff_snapshot(
+        &mut self,
+        workspace: &str,
+        snapshot: &str,
+        on_event: impl FnMut(Event),
+    ) -> Result<SnapshotDiff, ControlError> {
+        let (workspace, snapshot) = (workspace.to_owned(), snapshot.to_owned());
+        self.call(Op::DiffSnapshot { workspace, snapshot }, on_event).await
+    }
+
+    pub async fn fork(
+        &mut self,
+        params: ForkParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<ForkResult, ControlError> {
+        self.call(Op::Fork(params), on_event).await
+    }
+
+    pub async fn fork_many(
+        &mut self,
+        params: ForkManyParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<ForkManyResult, ControlError> {
+        self.call(Op::ForkMany(params), on_event).await
     }
 
     pub async fn templates(&mut self) -> Result<Vec<TemplateInfo>, ControlError> {

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use agentiso_core::env;
 use agentiso_core::lifecycle::PublicState;
-use agentiso_core::names::{ImageName, WorkspaceName, WorkspaceRef};
+use agentiso_core::names::{ImageName, NamePrefix, SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
 use futures::StreamExt;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::wire::{
-    Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, Op, Reply, StatusResult, Stream,
+    Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult,
+    ForkParams, ForkResult, Op, Reply, RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream,
     WireError, Workspace,
 };
 use crate::daemon::Daemon;
-use crate::info::CreateRequest;
+use crate::info::{CreateRequest, ForkManyRequest, ForkRequest};
 use crate::machines::Progress;
 use crate::machines::{ExecEvent, ExecSpec, OutputStream};
 use crate::session::Session;
@@ -103,6 +104,39 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
         Op::Logs { workspace, kind, max_lines } => {
             json(session.logs(&WorkspaceRef::parse(&workspace), kind, max_lines).await?)
         }
+        Op::Snapshot { workspace, snapshot, include_memory } => {
+            let (workspace, name) = (WorkspaceRef::parse(&workspace), snapshot_name(&snapshot)?);
+            let made = session.snapshot(&workspace, name, include_memory, &outbox.progress()).await?;
+            json(SnapshotResult {
+                workspace: made.workspace.into(),
+                snapshot: made.snapshot.into(),
+                pause_us: u64::try_from(made.pause.as_micros()).unwrap_or(u64::MAX),
+            })
+        }
+        Op::Snapshots { workspace } => {
+            let all = session.snapshots(&WorkspaceRef::parse(&workspace)).await?;
+            json(all.into_iter().map(Snapshot::from).collect::<Vec<_>>())
+        }
+        Op::Restore { workspace, snapshot } => {
+            let (workspace, name) = (WorkspaceRef::parse(&workspace), snapshot_name(&snapshot)?);
+            let restored = session.restore(&workspace, &name, &outbox.progress()).await?;
+            json(RestoreResult {
+                workspace: restored.workspace.into(),
+                snapshot: restored.snapshot.into(),
+                rung: restored.rung,
+                warning: restored.warning,
+            })
+        }
+        Op::DeleteSnapshot { workspace, snapshot } => {
+            let name = snapshot_name(&snapshot)?;
+            json(Snapshot::from(session.delete_snapshot(&WorkspaceRef::parse(&workspace), &name).await?))
+        }
+        Op::DiffSnapshot { workspace, snapshot } => {
+            let (workspace, name) = (WorkspaceRef::parse(&workspace), snapshot_name(&snapshot)?);
+            json(session.diff_snapshot(&workspace, &name, &outbox.progress()).await?)
+        }
+        Op::Fork(params) => json(fork(session, params, outbox).await?),
+        Op::ForkMany(params) => json(fork_many(session, params, outbox).await?),
         Op::Templates => json(session.templates()),
         Op::ImageRmCheck { image } => {
             let image = ImageName::parse(&image).map_err(WireError::invalid)?;
@@ -159,6 +193,41 @@ async fn create(session: &Session, params: CreateParams, outbox: &Outbox) -> Res
         boot_time_ms: created.boot_time_ms,
         from_pool: created.from_pool,
     })
+}
+
+fn snapshot_name(text: &str) -> Result<SnapshotName, WireError> {
+    SnapshotName::parse(text).map_err(WireError::invalid)
+}
+
+async fn fork(session: &Session, params: ForkParams, outbox: &Outbox) -> Result<ForkResult, WireError> {
+    let request = ForkRequest {
+        source: WorkspaceRef::parse(&params.workspace),
+        snapshot: snapshot_name(&params.snapshot)?,
+        new_name: params.name.as_deref().map(WorkspaceName::parse).transpose().map_err(WireError::invalid)?,
+        setup_commands: params.setup_commands,
+    };
+    let forked = session.fork(request, &outbox.progress()).await?;
+    Ok(ForkResult {
+        workspace: forked.workspace.into(),
+        boot_time_ms: forked.boot_time_ms,
+        warning: forked.warning,
+    })
+}
+
+async fn fork_many(
+    session: &Session,
+    params: ForkManyParams,
+    outbox: &Outbox,
+) -> Result<ForkManyResult, WireError> {
+    let request = ForkManyRequest {
+        source: WorkspaceRef::parse(&params.workspace),
+        snapshot: snapshot_name(&params.snapshot)?,
+        count: params.count,
+        name_prefix: NamePrefix::parse(&params.name_prefix).map_err(WireError::invalid)?,
+        setup_commands: params.setup_commands,
+    };
+    let forked = session.fork_many(request, &outbox.progress()).await?;
+    Ok(ForkManyResult { workers: views(forked.workers), failures: forked.failures })
 }
 
 async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<ExecResult, WireError> {

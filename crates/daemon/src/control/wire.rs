@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::resources::Resources;
 use base64::Engine;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::OpError;
-use crate::info::{LogKind, NetworkInfo, WorkspaceInfo};
+use crate::info::{ForkFailed, ForkedFrom, LogKind, NetworkInfo, SnapshotInfo, WorkspaceInfo};
 use crate::machines::{self, Rung};
 
 /// A line of the client.
@@ -51,6 +51,30 @@ pub enum Op {
         kind: LogKind,
         max_lines: usize,
     },
+    Snapshot {
+        workspace: String,
+        snapshot: String,
+        #[serde(default)]
+        include_memory: bool,
+    },
+    /// With their sizes.
+    Snapshots {
+        workspace: String,
+    },
+    Restore {
+        workspace: String,
+        snapshot: String,
+    },
+    DeleteSnapshot {
+        workspace: String,
+        snapshot: String,
+    },
+    DiffSnapshot {
+        workspace: String,
+        snapshot: String,
+    },
+    Fork(ForkParams),
+    ForkMany(ForkManyParams),
     Templates,
     /// Which workspaces would be lost with an image.
     ImageRmCheck {
@@ -84,6 +108,25 @@ pub struct ExecParams {
     pub tail_bytes: u64,
     /// Whether output comes as events while the command runs.
     pub stream: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ForkParams {
+    pub workspace: String,
+    pub snapshot: String,
+    pub name: Option<String>,
+    pub setup_commands: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ForkManyParams {
+    pub workspace: String,
+    pub snapshot: String,
+    pub count: u32,
+    pub name_prefix: String,
+    pub setup_commands: Vec<String>,
 }
 
 /// A line of the daemon. Events come before the one result or error of their request.
@@ -196,7 +239,10 @@ pub struct Workspace {
     pub stop_reason: Option<String>,
     pub pid: Option<i32>,
     pub rung: Option<Rung>,
-    pub snapshots: usize,
+    #[serde(default)]
+    pub snapshots: Vec<Snapshot>,
+    #[serde(default)]
+    pub forked_from: Option<ForkedFrom>,
 }
 
 impl From<WorkspaceInfo> for Workspace {
@@ -217,9 +263,71 @@ impl From<WorkspaceInfo> for Workspace {
             stop_reason: info.stop_reason,
             pid: info.pid,
             rung: info.rung,
-            snapshots: info.snapshots.len(),
+            snapshots: info.snapshots.into_iter().map(Snapshot::from).collect(),
+            forked_from: info.forked_from,
         }
     }
+}
+
+/// Sizes are there where the request looked at the disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub id: SnapshotId,
+    pub name: String,
+    pub has_memory: bool,
+    pub parent: Option<String>,
+    pub created_at: jiff::Timestamp,
+    pub used_bytes: Option<u64>,
+    pub referenced_bytes: Option<u64>,
+    pub current: bool,
+    pub forks: Vec<String>,
+}
+
+impl From<SnapshotInfo> for Snapshot {
+    fn from(info: SnapshotInfo) -> Self {
+        Self {
+            id: info.id,
+            name: info.name.into(),
+            has_memory: info.has_memory,
+            parent: info.parent.map(String::from),
+            created_at: info.created_at,
+            used_bytes: info.used_bytes,
+            referenced_bytes: info.referenced_bytes,
+            current: info.current,
+            forks: info.forks,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotResult {
+    pub workspace: Workspace,
+    pub snapshot: Snapshot,
+    /// How long the guest stood still.
+    pub pause_us: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestoreResult {
+    pub workspace: Workspace,
+    pub snapshot: Snapshot,
+    pub rung: Rung,
+    #[serde(default)]
+    pub warning: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForkResult {
+    pub workspace: Workspace,
+    pub boot_time_ms: u64,
+    #[serde(default)]
+    pub warning: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForkManyResult {
+    pub workers: Vec<Workspace>,
+    pub failures: Vec<ForkFailed>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -215,6 +215,17 @@ mod tests {
     }
 
     #[test]
+    fn a_ledger_with_snapshots_and_forks_can_be_read() {
+        let text = include_str!("../../tests/fixtures/ledger-v4-snapshots.json");
+        let document = parse(Path::new("state.json"), text).unwrap();
+        let all: Vec<_> = document.workspaces.values().collect();
+        assert_eq!(all[0].snapshots[1].parent, Some(all[0].snapshots[0].id));
+        assert_eq!(all[0].current, Some(all[0].snapshots[1].id));
+        assert_eq!(all[1].restoring, all[1].current);
+        assert_eq!(all[1].forked_from.as_ref().unwrap().snapshot_id, all[0].snapshots[1].id);
+    }
+
+    #[test]
     fn an_unreadable_file_is_kept_aside_each_time_under_its_own_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");

@@ -9,5 +9,7 @@ mod store;
 
 pub(crate) use file::keep_aside;
 pub use file::{LedgerError, Loaded, load, read, write};
-pub use schema::{Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSession, StoredWorkspace};
+pub use schema::{
+    Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSession, StoredSnapshot, StoredWorkspace,
+};
 pub(crate) use store::Store;

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
-use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
-use crate::info::NetworkInfo;
+use crate::info::{ForkedFrom, NetworkInfo};
 use crate::machines::{MachineRecord, Rung};
 
 pub const SCHEMA_VERSION: u64 = 4;
@@ -38,6 +38,7 @@ pub struct StoredWorkspace {
     /// Present in every phase in which a process may exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineRecord>,
+    /// Why it is stopped or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
     pub image: StoredImage,
@@ -48,6 +49,27 @@ pub struct StoredWorkspace {
     pub created_at: jiff::Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rung: Option<Rung>,
+    /// The oldest first; the truth about which exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<StoredSnapshot>,
+    /// The snapshot that its state descends from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<SnapshotId>,
+    /// The snapshot that it is going back to, in that phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restoring: Option<SnapshotId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredSnapshot {
+    pub id: SnapshotId,
+    pub name: SnapshotName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SnapshotId>,
+    pub has_memory: bool,
+    pub created_at: jiff::Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 mod agent;
 mod qemu;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -13,13 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentiso_core::config::InitMode;
-use agentiso_core::ids::WorkspaceId;
+use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
+use agentiso_core::space::HostSpace;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 pub use agent::{
     AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecEvents, ExecOutcome, ExecSpec,
@@ -65,6 +68,81 @@ pub struct Booted {
     pub machine: Arc<dyn Machine>,
     pub rung: Rung,
     pub boot_time: Duration,
+    /// What did not go as the caller wanted although the machine is up: its memory could not be brought back.
+    pub warning: Option<String>,
+}
+
+/// A snapshot that was just taken. It survives a crash of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotTaken {
+    /// How long the guest stood still.
+    pub pause: Duration,
+}
+
+#[derive(Debug, Error)]
+pub enum SnapshotFailure {
+    #[error("the host has no space left for it: {what}")]
+    NoSpace { what: String },
+    #[error("{reason}")]
+    Failed { reason: String },
+}
+
+/// What a workspace's disk and its snapshots take on the host, the image they are made from left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeUsage {
+    /// All of it: the current state, the snapshots, their memory.
+    pub used_bytes: u64,
+    /// What the guest sees.
+    pub virtual_bytes: u64,
+    pub snapshots: BTreeMap<SnapshotId, SnapshotUsage>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotUsage {
+    /// What deleting it would give back.
+    pub used_bytes: u64,
+    /// What it refers to, shared or not.
+    pub referenced_bytes: u64,
+}
+
+/// Where the state of a disk comes from, as its files tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// No snapshot of the workspace lies below it.
+    Beginning,
+    /// The nearest one below it.
+    Snapshot(SnapshotId),
+}
+
+/// How a workspace's disk differs from a snapshot of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotDiff {
+    /// Bytes in blocks that were written since; what was written twice counts once.
+    pub changed_bytes: u64,
+    /// `None` where the two file systems could not be compared, with the reason.
+    pub paths: Option<ChangedPaths>,
+    pub paths_unknown: Option<String>,
+}
+
+/// Paths that differ, each list sorted and cut at a bound; the totals are true.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedPaths {
+    pub added: Vec<ChangedPath>,
+    pub modified: Vec<ChangedPath>,
+    pub removed: Vec<ChangedPath>,
+    pub added_total: u64,
+    pub modified_total: u64,
+    pub removed_total: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedPath {
+    /// Bytes that are not UTF-8 are replaced.
+    pub path: String,
+    /// `file`, `dir`, `symlink` or `other`.
+    pub kind: String,
+    /// The size where it exists now, or where it was removed.
+    pub size: u64,
 }
 
 #[derive(Debug, Error)]
@@ -127,12 +205,6 @@ impl fmt::Display for ExitReason {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskUsage {
-    pub used_bytes: u64,
-    pub virtual_bytes: u64,
-}
-
 /// What this host runs machines with, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
@@ -176,6 +248,55 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
 
+    /// Brings a workspace up as it was in one of its snapshots, which stays; its machine is down. With memory,
+    /// processes go on from where they were; if that fails, its disk alone comes back, with a warning.
+    fn restore<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
+
+    /// Gives a workspace that is being made the disk of another's snapshot, and its memory if it has one. Takes
+    /// milliseconds and must not run beside a delete in the source; afterwards nothing of the source is needed.
+    fn branch<'a>(
+        &'a self,
+        source: &'a MachineSpec,
+        snapshot: SnapshotId,
+        fork: &'a MachineSpec,
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
+
+    /// Brings up what [`Machines::branch`] made, as a machine of its own.
+    fn create_branch<'a>(
+        &'a self,
+        fork: &'a MachineSpec,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
+
+    /// Removes a snapshot of a workspace whose machine is down, and gives back the space that only it held.
+    fn delete_snapshot<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
+
+    /// Compares a snapshot with the disk of a workspace whose machine is down.
+    fn diff<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
+
+    /// Finishes or undoes what a crash cut short in the volume of a workspace whose machine is down. Snapshots that
+    /// are not among the known ones are removed.
+    fn settle<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        known: &'a [SnapshotId],
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
+
     /// Whether the recorded process itself (not another with its pid) is there. Answers without waiting.
     fn is_alive(&self, record: &MachineRecord) -> bool;
 
@@ -207,9 +328,21 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
 
     fn templates(&self) -> Vec<TemplateInfo>;
 
-    fn disk_usage(&self, spec: &MachineSpec) -> Option<DiskUsage>;
+    /// Looks at files; not for an async task.
+    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage>;
+
+    /// Which snapshot a workspace's disk descends from; `None` where that cannot be told. It settles what became of
+    /// a restore that was cut short. Looks at files; not for an async task.
+    fn origin(&self, _spec: &MachineSpec) -> Option<Origin> {
+        None
+    }
 
     fn host_memory(&self) -> Option<HostMemory>;
+
+    /// The file system that holds the workspaces; `None` where it cannot be looked at.
+    fn host_space(&self) -> Option<HostSpace> {
+        None
+    }
 
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>>;
 }
@@ -219,6 +352,37 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     fn record(&self) -> MachineRecord;
 
     fn agent(&self) -> Arc<dyn GuestAgent>;
+
+    /// Takes a snapshot while the guest runs: what it has acknowledged as written is in it. With memory, disk and
+    /// memory are of the same instant. On an error nothing has changed.
+    fn snapshot<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        include_memory: bool,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>>;
+
+    /// As [`Machines::delete_snapshot`], while the guest runs.
+    fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>>;
+
+    /// As [`Machines::diff`], while the guest runs.
+    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>>;
+
+    /// As [`Machines::settle`], for a machine that was found again.
+    fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
+
+    /// Puts the volume in better order: space back, shorter chains. For idle moments; returns soon when interrupted,
+    /// and must be waited for.
+    fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
+
+    /// Makes a machine that stood ready the machine of this workspace: clock, random numbers, names, addresses.
+    fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>>;
+
+    /// Resolves when the guest stands still because what it writes finds no room, with the reason.
+    fn stalled(&self) -> BoxFuture<'static, String>;
+
+    /// Lets a guest that stands still go on if there is room now; gives back what is missing otherwise.
+    fn go_on(&self) -> BoxFuture<'_, Result<Option<String>, SnapshotFailure>>;
 
     /// Resolves when the process has ended; any number may wait.
     fn exited(&self) -> BoxFuture<'static, ExitReason>;

@@ -2,12 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::WorkspaceName;
 use agentiso_core::resources::Resources;
 
-use crate::info::{NetworkInfo, WorkspaceInfo};
+use super::snapshots::Snapshots;
+use crate::info::{ForkedFrom, NetworkInfo};
 use crate::machines::{ImageRef, MachineRecord, Rung};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) struct Workspace {
     pub(crate) owner: Option<SessionId>,
     pub(crate) status: Status,
     pub(crate) rung: Option<Rung>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) forked_from: Option<ForkedFrom>,
 }
 
 /// A process may exist in every phase but `Stopped`; it is recorded as soon as it does.
@@ -43,6 +46,16 @@ pub(crate) enum Status {
     Starting {
         machine: Option<MachineRecord>,
     },
+    /// It goes back to a snapshot: first the machine it had, then the one it gets.
+    Restoring {
+        snapshot: SnapshotId,
+        machine: Option<MachineRecord>,
+    },
+    /// Its machine stands still because what it writes finds no room.
+    Suspended {
+        machine: MachineRecord,
+        reason: String,
+    },
     Destroying {
         machine: Option<MachineRecord>,
     },
@@ -56,59 +69,41 @@ impl Status {
             Self::Stopping { .. } => Phase::Stopping,
             Self::Stopped { .. } => Phase::Stopped,
             Self::Starting { .. } => Phase::Starting,
+            Self::Restoring { .. } => Phase::Restoring,
+            Self::Suspended { .. } => Phase::Suspended,
             Self::Destroying { .. } => Phase::Destroying,
         }
     }
 
     pub(crate) fn machine(&self) -> Option<&MachineRecord> {
         match self {
-            Self::Running { machine } | Self::Stopping { machine } => Some(machine),
-            Self::Creating { machine } | Self::Starting { machine } | Self::Destroying { machine } => {
-                machine.as_ref()
+            Self::Running { machine } | Self::Stopping { machine } | Self::Suspended { machine, .. } => {
+                Some(machine)
             }
+            Self::Creating { machine }
+            | Self::Starting { machine }
+            | Self::Restoring { machine, .. }
+            | Self::Destroying { machine } => machine.as_ref(),
             Self::Stopped { .. } => None,
         }
     }
 
+    /// Why it is stopped or stands still, if nobody asked for it.
     pub(crate) fn stop_reason(&self) -> Option<&str> {
         match self {
             Self::Stopped { reason } => reason.as_deref(),
+            Self::Suspended { reason, .. } => Some(reason),
             Self::Creating { .. }
             | Self::Running { .. }
             | Self::Stopping { .. }
             | Self::Starting { .. }
+            | Self::Restoring { .. }
             | Self::Destroying { .. } => None,
         }
     }
 
     /// Whether its machine has yet to touch the memory it was promised.
     pub(crate) fn is_coming_up(&self) -> bool {
-        matches!(self.phase(), Phase::Creating | Phase::Starting)
-    }
-}
-
-impl Workspace {
-    /// The outside view, for somebody of the given session.
-    pub(crate) fn info(&self, viewer: &SessionId) -> WorkspaceInfo {
-        let phase = self.status.phase();
-        WorkspaceInfo {
-            id: self.id,
-            name: self.name.clone(),
-            state: phase.public(),
-            phase,
-            base_image: self.image.name.clone(),
-            ip: self.address,
-            resources: self.resources,
-            owned: self.owner.as_ref() == Some(viewer),
-            owner: self.owner.clone(),
-            network: self.network.clone(),
-            snapshots: Vec::new(),
-            created_at: self.created_at,
-            disk_used_bytes: None,
-            disk_volsize_bytes: None,
-            stop_reason: self.status.stop_reason().map(str::to_owned),
-            pid: self.status.machine().map(|machine| machine.pid),
-            rung: self.rung,
-        }
+        matches!(self.phase(), Phase::Creating | Phase::Starting | Phase::Restoring)
     }
 }

@@ -5,11 +5,15 @@
 //! an entry is there from the moment it is reserved.
 
 mod entry;
+mod forks;
 mod sessions;
+mod snapshots;
 mod stored;
 mod table;
+mod view;
 
 pub(crate) use entry::{Status, Workspace};
+pub(crate) use forks::WantedForks;
 pub use sessions::SessionKind;
 pub(crate) use stored::{from_ledger, to_ledger};
 pub(crate) use table::{Limits, Registry, Wanted};

@@ -7,8 +7,11 @@ use agentiso_core::lifecycle::Phase;
 use thiserror::Error;
 
 use super::entry::{Status, Workspace};
+use super::snapshots::{Snapshot, Snapshots};
 use super::table::{Limits, Registry};
-use crate::ledger::{Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSession, StoredWorkspace};
+use crate::ledger::{
+    Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSession, StoredSnapshot, StoredWorkspace,
+};
 use crate::machines::ImageRef;
 
 /// A ledger that parses and still cannot be true.
@@ -63,6 +66,39 @@ fn stored(workspace: &Workspace) -> StoredWorkspace {
         network: workspace.network.clone(),
         created_at: workspace.created_at,
         rung: workspace.rung,
+        snapshots: workspace.snapshots.iter().map(stored_snapshot).collect(),
+        current: workspace.snapshots.current(),
+        restoring: match &workspace.status {
+            Status::Restoring { snapshot, .. } => Some(*snapshot),
+            Status::Creating { .. }
+            | Status::Running { .. }
+            | Status::Stopping { .. }
+            | Status::Stopped { .. }
+            | Status::Starting { .. }
+            | Status::Suspended { .. }
+            | Status::Destroying { .. } => None,
+        },
+        forked_from: workspace.forked_from.clone(),
+    }
+}
+
+fn stored_snapshot(snapshot: &Snapshot) -> StoredSnapshot {
+    StoredSnapshot {
+        id: snapshot.id,
+        name: snapshot.name.clone(),
+        parent: snapshot.parent,
+        has_memory: snapshot.has_memory,
+        created_at: snapshot.created_at,
+    }
+}
+
+fn restored_snapshot(stored: &StoredSnapshot) -> Snapshot {
+    Snapshot {
+        id: stored.id,
+        name: stored.name.clone(),
+        parent: stored.parent,
+        has_memory: stored.has_memory,
+        created_at: stored.created_at,
     }
 }
 
@@ -98,14 +134,27 @@ fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>)
     let machine = stored.machine.clone();
     let lost = || Status::Stopped { reason: Some("the ledger did not name its process".to_owned()) };
     let status = match (stored.phase, machine) {
+        (Phase::Restoring, machine) => match stored.restoring {
+            Some(snapshot) => Status::Restoring { snapshot, machine },
+            None => Status::Starting { machine },
+        },
+        (Phase::Suspended, Some(machine)) => Status::Suspended {
+            machine,
+            reason: stored.stop_reason.clone().unwrap_or_else(|| "its disk has no room".to_owned()),
+        },
         (Phase::Creating, machine) => Status::Creating { machine },
         (Phase::Starting, machine) => Status::Starting { machine },
         (Phase::Destroying, machine) => Status::Destroying { machine },
         (Phase::Running, Some(machine)) => Status::Running { machine },
         (Phase::Stopping, Some(machine)) => Status::Stopping { machine },
-        (Phase::Running | Phase::Stopping, None) => lost(),
+        (Phase::Running | Phase::Stopping | Phase::Suspended, None) => lost(),
         (Phase::Stopped, _) => Status::Stopped { reason: stored.stop_reason.clone() },
     };
+    let snapshots = stored.snapshots.iter().map(restored_snapshot).collect();
+    let (snapshots, mended) = Snapshots::mended(snapshots, stored.current);
+    for line in mended {
+        tracing::error!(workspace = %stored.name, "the ledger contradicted itself and was mended: {line}");
+    }
     Workspace {
         id,
         name: stored.name.clone(),
@@ -121,5 +170,58 @@ fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>)
         owner,
         status,
         rung: stored.rung,
+        snapshots,
+        forked_from: stored.forked_from.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentiso_core::address::Subnet;
+    use agentiso_core::resources::ResourceLimits;
+
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            resources: ResourceLimits { max_vcpus: 8, max_memory_mb: 8192, max_disk_gb: 100 },
+            max_workspaces: 50,
+            subnet: Subnet { gateway: "10.42.0.1".parse().unwrap(), prefix: 16 },
+        }
+    }
+
+    fn fixture() -> LedgerDocument {
+        serde_json::from_str(include_str!("../../tests/fixtures/ledger-v4-snapshots.json")).unwrap()
+    }
+
+    #[test]
+    fn snapshots_and_lineage_survive_the_ledger() {
+        let document = fixture();
+        let registry = from_ledger(&document, limits()).unwrap();
+        assert_eq!(to_ledger(&registry, document.saved_at), document);
+        let viewer = SessionId::shell();
+        let infos: Vec<_> = registry.iter().map(|workspace| registry.info(workspace, &viewer)).collect();
+        assert_eq!(infos[0].snapshots[1].forks, ["idea-1"]);
+        assert_eq!(infos[0].snapshots[1].parent.as_ref().unwrap().as_str(), "clean");
+        assert_eq!((infos[1].phase, infos[2].phase), (Phase::Restoring, Phase::Suspended));
+        assert_eq!(infos[2].stop_reason.as_deref(), Some("the host's disk is full"));
+    }
+
+    #[test]
+    fn what_contradicts_itself_about_snapshots_is_mended_and_costs_no_workspace() {
+        let mut document = fixture();
+        for workspace in document.workspaces.values_mut() {
+            workspace.restoring = None;
+            if let Some(last) = workspace.snapshots.last().cloned() {
+                workspace.snapshots.push(last);
+            }
+            workspace.snapshots.iter_mut().for_each(|snapshot| snapshot.parent = Some(snapshot.id));
+        }
+        let registry = from_ledger(&document, limits()).unwrap();
+        let phases: Vec<_> = registry.iter().map(|workspace| workspace.status.phase()).collect();
+        assert_eq!(phases, [Phase::Running, Phase::Starting, Phase::Suspended]);
+        let counts: Vec<_> = registry.iter().map(|workspace| workspace.snapshots.ids().len()).collect();
+        assert_eq!(counts, [2, 1, 0]);
+        assert!(registry.iter().flat_map(|workspace| workspace.snapshots.iter()).all(|s| s.parent.is_none()));
     }
 }

@@ -1,6 +1,6 @@
 //! All workspaces of one server: reservation, lookup, ownership.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
@@ -15,12 +15,13 @@ use agentiso_core::suggest::nearest;
 
 use super::entry::{Status, Workspace};
 use super::sessions::{SessionKind, Sessions};
+use super::snapshots::Snapshots;
 use crate::error::OpError;
-use crate::info::NetworkInfo;
+use crate::info::{ForkedFrom, NetworkInfo};
 use crate::machines::ImageRef;
 
 /// Names listed in a "not found": enough to pick from, too few to flood a context.
-const NAMES_IN_ERRORS: usize = 20;
+pub(super) const NAMES_IN_ERRORS: usize = 20;
 
 const GIB: u64 = 1 << 30;
 
@@ -34,6 +35,8 @@ pub(crate) struct Limits {
 /// A create whose defaults are filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
+    /// That of a machine which is up already; else a fresh one.
+    pub(crate) id: Option<WorkspaceId>,
     pub(crate) name: Option<WorkspaceName>,
     pub(crate) image: ImageRef,
     pub(crate) resources: Resources,
@@ -46,6 +49,8 @@ pub(crate) struct Registry {
     pub(super) workspaces: BTreeMap<WorkspaceId, Workspace>,
     pub(super) addresses: AddressPool,
     pub(super) created_total: u64,
+    /// Forks that wait for their turn to come up: they hold names and quota, but no memory yet.
+    pub(super) in_line: BTreeSet<WorkspaceId>,
     pub(crate) sessions: Sessions,
     limits: Limits,
 }
@@ -56,6 +61,7 @@ impl Registry {
             workspaces: BTreeMap::new(),
             addresses: AddressPool::new(limits.subnet),
             created_total: 0,
+            in_line: BTreeSet::new(),
             sessions: Sessions::default(),
             limits,
         }
@@ -128,7 +134,16 @@ impl Registry {
         workspace.status.phase().admit(operation).map_err(|refusal| OpError::WrongState {
             name: workspace.name.clone(),
             refusal,
-            stop_reason: workspace.status.stop_reason().map(str::to_owned),
+            stop_reason: match &workspace.status {
+                Status::Stopped { reason } => reason.clone(),
+                Status::Creating { .. }
+                | Status::Running { .. }
+                | Status::Stopping { .. }
+                | Status::Starting { .. }
+                | Status::Restoring { .. }
+                | Status::Suspended { .. }
+                | Status::Destroying { .. } => None,
+            },
         })
     }
 
@@ -154,19 +169,45 @@ impl Registry {
         if !problems.is_empty() {
             return Err(OpError::OutOfRange(problems));
         }
-        let id = self.fresh_id();
-        let name = wanted.name.unwrap_or_else(|| WorkspaceName::default_for(&id));
-        if self.workspaces.values().any(|w| w.name == name) {
-            return Err(OpError::NameTaken { name });
+        if let Some(name) = wanted.name.as_ref().filter(|name| self.is_named(name)) {
+            return Err(OpError::NameTaken { name: name.clone() });
         }
-        let (used, limit) = (self.workspaces.len() as u64, u64::from(self.limits.max_workspaces));
-        if used >= limit {
-            return Err(OpError::TooManyWorkspaces { used, limit });
-        }
+        self.admit_workspaces(1)?;
         if kind == SessionKind::Client {
             self.usage(session).reserve(Usage::of(&wanted.resources), SESSION_QUOTA)?;
         }
         self.admit_memory(wanted.resources.memory_mb, memory)?;
+        self.insert(wanted, session, None)
+    }
+
+    pub(super) fn is_named(&self, name: &WorkspaceName) -> bool {
+        self.workspaces.values().any(|w| w.name == *name)
+    }
+
+    /// Whether so many more may exist.
+    pub(super) fn admit_workspaces(&self, more: u64) -> Result<(), OpError> {
+        let (used, limit) = (self.workspaces.len() as u64, u64::from(self.limits.max_workspaces));
+        if used.saturating_add(more) > limit {
+            return Err(OpError::TooManyWorkspaces { used, limit });
+        }
+        Ok(())
+    }
+
+    /// Enters a workspace that is about to be made; what it may have was decided before.
+    pub(super) fn insert(
+        &mut self,
+        wanted: Wanted,
+        session: &SessionId,
+        forked_from: Option<ForkedFrom>,
+    ) -> Result<Workspace, OpError> {
+        let id = wanted.id.unwrap_or_else(|| self.fresh_id());
+        let name = wanted.name.unwrap_or_else(|| match &forked_from {
+            Some(_) => WorkspaceName::default_for_fork(&id),
+            None => WorkspaceName::default_for(&id),
+        });
+        if self.is_named(&name) {
+            return Err(OpError::NameTaken { name });
+        }
         let address = self.addresses.take()?;
         let workspace = Workspace {
             id,
@@ -179,6 +220,8 @@ impl Registry {
             owner: Some(session.clone()),
             status: Status::Creating { machine: None },
             rung: None,
+            snapshots: Snapshots::default(),
+            forked_from,
         };
         self.workspaces.insert(id, workspace.clone());
         self.created_total += 1;
@@ -197,7 +240,7 @@ impl Registry {
     }
 
     /// An id whose short form, which names the run directory, is free as well.
-    fn fresh_id(&self) -> WorkspaceId {
+    pub(crate) fn fresh_id(&self) -> WorkspaceId {
         loop {
             let id = WorkspaceId::random();
             if !self.knows_short(&id.short()) {
@@ -209,7 +252,8 @@ impl Registry {
     /// Whether one more machine may come up now.
     pub(crate) fn admit_memory(&self, wanted_mb: u32, memory: Option<HostMemory>) -> Result<(), OpError> {
         let Some(memory) = memory else { return Ok(()) };
-        let pending = self.workspaces.values().filter(|w| w.status.is_coming_up());
+        let comes_up = |w: &&Workspace| w.status.is_coming_up() && !self.in_line.contains(&w.id);
+        let pending = self.workspaces.values().filter(comes_up);
         let pending_mb = pending.map(|w| u64::from(w.resources.memory_mb)).sum();
         Ok(memory.admit(wanted_mb.into(), pending_mb)?)
     }
@@ -227,6 +271,7 @@ impl Registry {
     /// The workspace is gone: its name, address and share of the quota are free again.
     pub(crate) fn remove(&mut self, id: &WorkspaceId) -> Option<Workspace> {
         let workspace = self.workspaces.remove(id)?;
+        self.in_line.remove(id);
         self.addresses.release(workspace.address);
         self.forget_ghosts();
         Some(workspace)

@@ -5,73 +5,193 @@
 //!      └───────────┴──────────────────┴── failure or cancellation ──┴──────────────────────┘
 //!                                         undo: process, files, entry
 //! ```
+//!
+//! A fork waits for its turn first, is given its disk by the source's runner once it is in the ledger, and runs its
+//! setup commands before it is saved as running.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::names::WorkspaceName;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::handle::{Handle, Request};
+use super::setup;
+use super::steps::Rise;
 use super::task::{Existence, Runner};
 use crate::error::OpError;
 use crate::fault;
-use crate::machines::Progress;
+use crate::machines::{Booted, Progress, Rung};
+use crate::pool::Standby;
 use crate::registry::Status;
+
+/// What a workspace is made from.
+#[derive(Debug)]
+pub(crate) enum Seed {
+    Image,
+    /// A machine of that image which is up and nobody's.
+    Standby(Box<Standby>),
+    Snapshot(Box<ForkSeed>),
+}
+
+#[derive(Debug)]
+pub(crate) struct ForkSeed {
+    pub(crate) source: Handle,
+    pub(crate) source_name: WorkspaceName,
+    pub(crate) snapshot: SnapshotId,
+    pub(crate) setup_commands: Arc<[String]>,
+}
 
 /// A finished workspace on its way to whoever asked. It counts as handed over only once `accepted` was sent:
 /// otherwise it would belong to somebody who never learnt of it.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) boot_time_ms: u64,
+    pub(crate) warning: Option<String>,
     pub(crate) accepted: oneshot::Sender<()>,
 }
 
+/// The source's work on the disk of a fork. It runs on when the fork is cancelled, and is waited for before the fork
+/// is removed: nothing may be written into a directory that is going away.
+type Branching = Option<JoinHandle<Result<(), OpError>>>;
+
 pub(super) async fn create(
     runner: &mut Runner,
+    seed: Seed,
     progress: Progress,
     cancel: CancellationToken,
     deliver: oneshot::Sender<Result<Delivery, OpError>>,
 ) -> Existence {
     let closing = runner.shared.closing.clone();
     let begun = Instant::now();
+    let mut branching = None;
     let made = tokio::select! {
         // A cancellation wins even over a result that is ready: it is undone either way.
         biased;
         () = cancel.cancelled() => Err(OpError::Cancelled),
         () = closing.cancelled() => Err(OpError::ShuttingDown),
-        made = make(runner, &progress) => made,
+        made = make(runner, &seed, &mut branching, &progress) => made,
     };
-    if let Err(error) = made {
-        let existence = undo(runner).await;
-        let _caller_may_be_gone = deliver.send(Err(error));
-        return existence;
-    }
+    let warning = match made {
+        Ok(warning) => warning,
+        Err(error) => {
+            let existence = undo(runner, branching).await;
+            let _caller_may_be_gone = deliver.send(Err(error));
+            return existence;
+        }
+    };
     let (accepted, acceptance) = oneshot::channel();
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let sent = deliver.send(Ok(Delivery { boot_time_ms, accepted })).is_ok();
+    let sent = deliver.send(Ok(Delivery { boot_time_ms, warning, accepted })).is_ok();
     if sent && acceptance.await.is_ok() {
         tracing::info!(workspace = %runner.name, boot_time_ms, "created");
         return Existence::Exists;
     }
     tracing::info!(workspace = %runner.name, "nobody waits for it any more; it is removed");
-    undo(runner).await
+    undo(runner, branching).await
 }
 
-async fn make(runner: &mut Runner, progress: &Progress) -> Result<(), OpError> {
+async fn make(
+    runner: &mut Runner,
+    seed: &Seed,
+    branching: &mut Branching,
+    progress: &Progress,
+) -> Result<Option<String>, OpError> {
+    match seed {
+        Seed::Image => from_image(runner, progress).await,
+        Seed::Standby(standby) => from_standby(runner, standby, progress).await,
+        Seed::Snapshot(seed) => from_snapshot(runner, seed, branching, progress).await,
+    }
+}
+
+/// Gives back what did not go as wanted although the machine is up.
+async fn from_image(runner: &mut Runner, progress: &Progress) -> Result<Option<String>, OpError> {
     fault::point("create.reserved");
     runner.shared.save().await.map_err(OpError::Ledger)?;
     fault::point("create.ledgered");
-    let hook = runner.spawn_hook("create", |machine| Status::Creating { machine: Some(machine) });
+    let hook = runner.spawn_hook(Rise::Create, |machine| Status::Creating { machine: Some(machine) });
     let booted = runner.shared.machines.create(&runner.spec, hook, progress).await;
     let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
     fault::point("create.booted");
+    let warning = booted.warning.clone();
     runner.come_up(booted).await?;
     fault::point("create.saved");
-    Ok(())
+    Ok(warning)
+}
+
+/// The ledger learns of it when it is what it should be: until then it is nobody's, and swept after a crash.
+async fn from_standby(
+    runner: &mut Runner,
+    standby: &Standby,
+    progress: &Progress,
+) -> Result<Option<String>, OpError> {
+    let machine = Arc::clone(&standby.machine);
+    // Whoever undoes this must know what to end.
+    runner.shared.set_status(&runner.id, Status::Creating { machine: Some(machine.record()) });
+    let began = Instant::now();
+    match machine.identify(&runner.spec).await {
+        Ok(()) => {
+            let boot_time = began.elapsed();
+            runner.come_up(Booted { machine, rung: Rung::Pool, boot_time, warning: None }).await?;
+            Ok(None)
+        }
+        Err(failure) => {
+            tracing::warn!(workspace = %runner.name, %failure, "a machine of the pool is of no use; making another");
+            machine.kill().await;
+            runner.shared.machines.halt(&runner.spec, Some(&machine.record())).await;
+            let erased = runner.shared.machines.erase(&runner.spec).await;
+            erased.map_err(|source| OpError::Erase { name: runner.name.clone(), source })?;
+            runner.shared.set_status(&runner.id, Status::Creating { machine: None });
+            from_image(runner, progress).await
+        }
+    }
+}
+
+async fn from_snapshot(
+    runner: &mut Runner,
+    seed: &ForkSeed,
+    branching: &mut Branching,
+    progress: &Progress,
+) -> Result<Option<String>, OpError> {
+    let shared = Arc::clone(&runner.shared);
+    let turn = shared.forks.acquire().await.map_err(|_| OpError::ShuttingDown)?;
+    let memory = shared.machines.host_memory();
+    shared.change(|registry| registry.take_turn(&runner.id, memory))?;
+    fault::point("fork.reserved");
+    shared.save().await.map_err(OpError::Ledger)?;
+    fault::point("fork.ledgered");
+    let (source, name) = (seed.source.clone(), seed.source_name.clone());
+    let (snapshot, fork) = (seed.snapshot, Box::new(runner.spec.clone()));
+    let asked = shared.tasks.spawn(async move {
+        source.ask_in_turn(&name, |reply| Request::Branch { snapshot, fork, reply }).await
+    });
+    let branched = branching.insert(asked).await;
+    *branching = None;
+    branched.unwrap_or(Err(OpError::ShuttingDown))?;
+    fault::point("fork.branched");
+    let hook = runner.spawn_hook(Rise::Fork, |machine| Status::Creating { machine: Some(machine) });
+    let booted = shared.machines.create_branch(&runner.spec, hook, progress).await;
+    let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
+    fault::point("fork.booted");
+    // Others may come up while this one runs its commands.
+    drop(turn);
+    setup::run(&runner.name, &*booted.machine, &seed.setup_commands).await?;
+    fault::point("fork.prepared");
+    let warning = booted.warning.clone();
+    runner.come_up(booted).await?;
+    fault::point("fork.saved");
+    Ok(warning)
 }
 
 /// Removes what was made. If that fails the workspace stays visible, stopped with the reason, so that it is
 /// neither forgotten nor in the way of a later attempt to destroy it.
-async fn undo(runner: &mut Runner) -> Existence {
+async fn undo(runner: &mut Runner, branching: Branching) -> Existence {
+    if let Some(branching) = branching {
+        let _what_it_made_is_removed = branching.await;
+    }
     match runner.destroy().await {
         Ok(()) => Existence::Gone,
         Err(error) => {

@@ -2,28 +2,90 @@
 
 use std::sync::Arc;
 
-use agentiso_core::names::WorkspaceName;
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::lifecycle::Operation;
+use agentiso_core::names::{SnapshotName, WorkspaceName};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::snapshots::{Back, Taken};
 use crate::error::OpError;
-use crate::machines::Machine;
-use crate::machines::Progress;
+use crate::machines::{Machine, MachineSpec, Progress, SnapshotDiff};
 
-/// Requests that may wait for one workspace. Start, stop and destroy exclude each other, so a longer queue would
-/// only hold requests that will be refused.
+/// Requests that may wait for one workspace. Most exclude each other, so a longer queue would only hold requests
+/// that will be refused.
 pub(crate) const QUEUE_LENGTH: usize = 8;
+
+/// Where the answer to a request goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, OpError>>;
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    Start(Progress),
-    Stop,
-    Destroy,
+    Start {
+        progress: Progress,
+        reply: Reply<()>,
+    },
+    Stop {
+        reply: Reply<()>,
+    },
+    Destroy {
+        reply: Reply<()>,
+    },
+    Snapshot {
+        name: SnapshotName,
+        include_memory: bool,
+        progress: Progress,
+        reply: Reply<Taken>,
+    },
+    Restore {
+        snapshot: SnapshotId,
+        progress: Progress,
+        reply: Reply<Back>,
+    },
+    DeleteSnapshot {
+        snapshot: SnapshotId,
+        reply: Reply<()>,
+    },
+    Diff {
+        snapshot: SnapshotId,
+        reply: Reply<SnapshotDiff>,
+    },
+    /// Gives another workspace the disk of one of its snapshots.
+    Branch {
+        snapshot: SnapshotId,
+        fork: Box<MachineSpec>,
+        reply: Reply<()>,
+    },
 }
 
-#[derive(Debug)]
-pub(crate) struct Envelope {
-    pub(crate) request: Request,
-    pub(crate) reply: oneshot::Sender<Result<(), OpError>>,
+impl Request {
+    /// What the phase of the workspace must admit.
+    pub(super) fn operation(&self) -> Operation {
+        match self {
+            Self::Start { .. } => Operation::Start,
+            Self::Stop { .. } => Operation::Stop,
+            Self::Destroy { .. } => Operation::Destroy,
+            Self::Snapshot { .. } => Operation::Snapshot,
+            Self::Restore { .. } => Operation::Restore,
+            Self::DeleteSnapshot { .. } | Self::Diff { .. } | Self::Branch { .. } => Operation::UseSnapshots,
+        }
+    }
+
+    /// Answers without doing anything.
+    pub(super) fn refuse(self, error: OpError) {
+        let heard = match self {
+            Self::Start { reply, .. }
+            | Self::Stop { reply }
+            | Self::Destroy { reply }
+            | Self::DeleteSnapshot { reply, .. }
+            | Self::Branch { reply, .. } => reply.send(Err(error)).is_ok(),
+            Self::Snapshot { reply, .. } => reply.send(Err(error)).is_ok(),
+            Self::Restore { reply, .. } => reply.send(Err(error)).is_ok(),
+            Self::Diff { reply, .. } => reply.send(Err(error)).is_ok(),
+        };
+        if !heard {
+            tracing::debug!("whoever asked is gone, and was refused");
+        }
+    }
 }
 
 /// The machine as callers may use it.
@@ -37,19 +99,34 @@ pub(crate) enum Live {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    pub(crate) queue: mpsc::Sender<Envelope>,
+    pub(crate) queue: mpsc::Sender<Request>,
     pub(crate) live: watch::Receiver<Live>,
 }
 
 impl Handle {
-    /// Sends a request and waits for its answer.
-    pub(crate) async fn ask(&self, name: &WorkspaceName, request: Request) -> Result<(), OpError> {
+    /// Sends a request and waits for its answer. A queue that is full is a refusal.
+    pub(crate) async fn ask<T>(
+        &self,
+        name: &WorkspaceName,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<T, OpError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Envelope { request, reply }).map_err(|error| match error {
+        self.queue.try_send(request(reply)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => OpError::Busy { name: name.clone() },
             mpsc::error::TrySendError::Closed(_) => gone(name),
         })?;
         // The runner answers everything it takes; it drops what is left when its workspace is gone.
+        answer.await.unwrap_or_else(|_| Err(gone(name)))
+    }
+
+    /// The same, but waits for a place in the queue: for requests whose number is bounded elsewhere.
+    pub(crate) async fn ask_in_turn<T>(
+        &self,
+        name: &WorkspaceName,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<T, OpError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.send(request(reply)).await.map_err(|_| gone(name))?;
         answer.await.unwrap_or_else(|_| Err(gone(name)))
     }
 }

@@ -1,16 +1,21 @@
 //! One task per workspace that alone changes it.
 //!
-//! Others send envelopes through a bounded queue and wait for the answer; whoever stops waiting does not stop
+//! Others send requests through a bounded queue and wait for the answer; whoever stops waiting does not stop
 //! the work. [`task`] is the loop, [`birth`] makes a workspace or undoes it, [`recover`] finds it again after a
-//! restart, [`steps`] are start, stop and destroy.
+//! restart, [`steps`] are start, stop and destroy, [`snapshots`] what is done with those, [`setup`] the commands of
+//! a fork.
 
 mod birth;
 mod handle;
 mod recover;
+mod setup;
+mod snapshots;
 mod steps;
+mod suspend;
 mod task;
 
-pub(crate) use handle::{Handle, Live, Request};
+pub(crate) use birth::{Delivery, ForkSeed, Seed};
+pub(crate) use handle::{Handle, Live, Reply, Request};
 pub(crate) use recover::{Recovery, plan};
 pub(crate) use steps::STOP_GRACE;
 pub(crate) use task::{spawn_create, spawn_recovered};

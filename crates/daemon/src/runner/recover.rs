@@ -1,5 +1,7 @@
 //! What becomes of a workspace that the ledger knows when a daemon starts.
 
+use agentiso_core::ids::SnapshotId;
+
 use super::handle::Live;
 use super::task::{Existence, Runner};
 use crate::machines::{AttachFailure, MachineRecord};
@@ -8,12 +10,15 @@ use crate::registry::Status;
 /// What is to be done about one entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
-    /// It runs on: find its machine again.
+    /// It runs on, or stands still: find its machine again.
     Attach(MachineRecord),
     /// Nothing runs and nothing should; the status is what it will be shown as.
     Settle(Status),
     /// A stop or start was cut short: make sure that nothing runs, then the same.
     Halt { machine: Option<MachineRecord>, reason: Option<String> },
+    /// It was going back to a snapshot: make sure that nothing runs. Its disk is as it was before or as in the
+    /// snapshot, and either can be used.
+    Interrupted { machine: Option<MachineRecord>, snapshot: SnapshotId },
     /// It was being made or destroyed.
     Remove,
 }
@@ -21,8 +26,10 @@ pub(crate) enum Recovery {
 /// Decides from the ledger's status and whether the recorded process is there.
 pub(crate) fn plan(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -> Recovery {
     match status {
-        Status::Running { machine } if is_alive(machine) => Recovery::Attach(machine.clone()),
-        Status::Running { .. } => Recovery::Settle(Status::Stopped {
+        Status::Running { machine } | Status::Suspended { machine, .. } if is_alive(machine) => {
+            Recovery::Attach(machine.clone())
+        }
+        Status::Running { .. } | Status::Suspended { .. } => Recovery::Settle(Status::Stopped {
             reason: Some("its machine ended while no daemon was running".to_owned()),
         }),
         Status::Stopping { machine } => Recovery::Halt { machine: Some(machine.clone()), reason: None },
@@ -30,6 +37,9 @@ pub(crate) fn plan(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -
             machine: machine.clone(),
             reason: Some("the daemon ended while it was starting".to_owned()),
         },
+        Status::Restoring { snapshot, machine } => {
+            Recovery::Interrupted { machine: machine.clone(), snapshot: *snapshot }
+        }
         Status::Stopped { .. } => Recovery::Settle(status.clone()),
         Status::Creating { .. } | Status::Destroying { .. } => Recovery::Remove,
     }
@@ -37,10 +47,13 @@ pub(crate) fn plan(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -
 
 impl Runner {
     pub(super) async fn recover(&mut self, recovery: Recovery) -> Existence {
+        // Whatever the last daemon was doing with the volume was cut short.
+        self.unsettled = true;
         match recovery {
             Recovery::Settle(status) => {
                 // Sockets of a machine that ended unwatched, or a process that the ledger never learnt of.
                 self.shared.machines.halt(&self.spec, None).await;
+                self.settle_or_warn().await;
                 self.shared.set_status(&self.id, status);
                 Existence::Exists
             }
@@ -50,7 +63,16 @@ impl Runner {
             }
             Recovery::Halt { machine, reason } => {
                 self.shared.machines.halt(&self.spec, machine.as_ref()).await;
-                self.settle(reason).await;
+                self.stopped(reason).await;
+                Existence::Exists
+            }
+            Recovery::Interrupted { machine, snapshot } => {
+                self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+                let name = self.name_of(snapshot).map_or_else(|_| snapshot.to_string(), String::from);
+                self.stopped(Some(format!("going back to snapshot {name} was cut short; restore it again")))
+                    .await;
+                self.note_origin().await;
+                self.shared.save_or_warn("a restore was cut short").await;
                 Existence::Exists
             }
             Recovery::Remove => match self.destroy().await {
@@ -70,10 +92,16 @@ impl Runner {
         match self.shared.machines.attach(&self.spec, record).await {
             Ok(machine) => {
                 tracing::info!(workspace = %self.name, pid = record.pid, "found again, running");
+                let known = self.known_snapshots();
+                // Before anybody else gets the machine. What fails here is tried again before the next step.
+                match machine.settle(&known).await {
+                    Ok(()) => self.unsettled = false,
+                    Err(error) => tracing::error!(workspace = %self.name, %error, "its disk is not in order"),
+                }
                 self.live.send_replace(Live::Up(machine));
             }
             Err(AttachFailure::Gone) => {
-                self.settle(Some("its machine ended while no daemon was running".to_owned())).await;
+                self.stopped(Some("its machine ended while no daemon was running".to_owned())).await;
             }
             // Its machine is well and goes on; it can be destroyed, and a daemon on a mended host finds it again.
             Err(AttachFailure::HostUnfit { reason }) => {
@@ -83,15 +111,26 @@ impl Runner {
             Err(AttachFailure::Unreachable { reason }) => {
                 tracing::error!(workspace = %self.name, %reason, "it runs but cannot be reached; it is ended");
                 self.shared.machines.halt(&self.spec, Some(record)).await;
-                self.settle(Some(format!("after a restart of the daemon it could not be reached: {reason}")))
-                    .await;
+                self.stopped(Some(format!(
+                    "after a restart of the daemon it could not be reached: {reason}"
+                )))
+                .await;
             }
         }
     }
 
-    async fn settle(&mut self, reason: Option<String>) {
+    /// Puts the volume in order. A failure is tried again before the next step on it.
+    async fn settle_or_warn(&mut self) {
+        if let Err(error) = self.settle_volume().await {
+            tracing::error!(workspace = %self.name, %error, "its disk is not in order");
+        }
+    }
+
+    /// Nothing runs: its volume is put in order and it is shown as stopped.
+    async fn stopped(&mut self, reason: Option<String>) {
         self.live.send_replace(Live::Down);
         self.shared.set_status(&self.id, Status::Stopped { reason });
+        self.settle_or_warn().await;
         self.shared.save_or_warn("a workspace was recovered").await;
     }
 }
@@ -111,6 +150,22 @@ mod tests {
         let Recovery::Settle(Status::Stopped { reason: Some(_) }) = plan(&running, |_| false) else {
             panic!("a dead machine must be shown as stopped, with the reason");
         };
+    }
+
+    #[test]
+    fn a_workspace_that_stands_still_is_found_again_like_one_that_runs() {
+        let suspended = Status::Suspended { machine: record(), reason: "no room".to_owned() };
+        assert_eq!(plan(&suspended, |_| true), Recovery::Attach(record()));
+        assert!(matches!(plan(&suspended, |_| false), Recovery::Settle(Status::Stopped { reason: Some(_) })));
+    }
+
+    #[test]
+    fn a_restore_that_was_cut_short_is_never_attached() {
+        let snapshot = SnapshotId::random();
+        for machine in [None, Some(record())] {
+            let restoring = Status::Restoring { snapshot, machine: machine.clone() };
+            assert_eq!(plan(&restoring, |_| true), Recovery::Interrupted { machine, snapshot });
+        }
     }
 
     #[test]

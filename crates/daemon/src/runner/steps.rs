@@ -8,15 +8,44 @@ use super::handle::Live;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
-use crate::machines::Progress;
-use crate::machines::{Booted, SpawnHook};
+use crate::machines::{Booted, MachineRecord, Progress, SpawnHook};
 use crate::registry::Status;
 
 /// How long a guest may take to power off before it is ended. Clients give a stop 60 seconds in all.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(20);
 
+/// The ways in which a machine comes up, each with the steps at which a test can end the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rise {
+    Create,
+    Start,
+    Restore,
+    Fork,
+}
+
+impl Rise {
+    fn spawned(self) -> &'static str {
+        match self {
+            Self::Create => "create.spawned",
+            Self::Start => "start.spawned",
+            Self::Restore => "restore.spawned",
+            Self::Fork => "fork.spawned",
+        }
+    }
+
+    fn recorded(self) -> &'static str {
+        match self {
+            Self::Create => "create.recorded",
+            Self::Start => "start.recorded",
+            Self::Restore => "restore.recorded",
+            Self::Fork => "fork.recorded",
+        }
+    }
+}
+
 impl Runner {
     pub(super) async fn start(&mut self, progress: Progress) -> Result<(), OpError> {
+        self.settle_volume().await?;
         let before = self.status();
         let memory = self.shared.machines.host_memory();
         // Under one lock, so that starts at the same time cannot promise the same memory twice.
@@ -30,7 +59,7 @@ impl Runner {
             return Err(OpError::Ledger(error));
         }
         fault::point("start.ledgered");
-        let hook = self.spawn_hook("start", |machine| Status::Starting { machine: Some(machine) });
+        let hook = self.spawn_hook(Rise::Start, |machine| Status::Starting { machine: Some(machine) });
         let booted = match self.shared.machines.start(&self.spec, hook, &progress).await {
             Ok(booted) => booted,
             Err(failure) => {
@@ -61,12 +90,12 @@ impl Runner {
         self.shared.save().await.map_err(OpError::Ledger)
     }
 
-    async fn fall_back_to_stopped(&mut self, reason: String) {
+    pub(super) async fn fall_back_to_stopped(&mut self, reason: String) {
         let machine = self.status().machine().cloned();
         self.live.send_replace(Live::Down);
         self.shared.machines.halt(&self.spec, machine.as_ref()).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
-        self.shared.save_or_warn("a start failed").await;
+        self.shared.save_or_warn("a machine did not come up").await;
     }
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
@@ -126,17 +155,25 @@ impl Runner {
     /// Puts a machine's process into the ledger as soon as it exists.
     pub(super) fn spawn_hook(
         &self,
-        step: &'static str,
-        status: fn(crate::machines::MachineRecord) -> Status,
+        rise: Rise,
+        status: impl Fn(MachineRecord) -> Status + Send + Sync + 'static,
     ) -> SpawnHook {
         let (shared, id) = (Arc::clone(&self.shared), self.id);
         Arc::new(move |record| {
-            let shared = Arc::clone(&shared);
+            let (shared, status) = (Arc::clone(&shared), status(record));
             Box::pin(async move {
-                fault::point(if step == "create" { "create.spawned" } else { "start.spawned" });
-                shared.set_status(&id, status(record));
+                fault::point(rise.spawned());
+                shared.change(|registry| {
+                    registry.update(&id, |workspace| {
+                        // A machine that goes back to a snapshot is started on a disk that was switched to it.
+                        if let Status::Restoring { snapshot, .. } = &status {
+                            workspace.snapshots.descend_from(Some(*snapshot));
+                        }
+                        workspace.status = status;
+                    });
+                });
                 shared.save().await?;
-                fault::point(if step == "create" { "create.recorded" } else { "start.recorded" });
+                fault::point(rise.recorded());
                 Ok(())
             })
         })

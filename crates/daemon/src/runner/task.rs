@@ -1,21 +1,25 @@
 //! The loop of one workspace: its machine's end and the requests of others, one at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
-use agentiso_core::lifecycle::Operation;
 use agentiso_core::names::WorkspaceName;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::birth::{self, Delivery};
-use super::handle::{Envelope, Handle, Live, QUEUE_LENGTH, Request};
+use super::birth::{self, Delivery, Seed};
+use super::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
 use super::recover::Recovery;
+use super::suspend::LOOK_AGAIN;
 use crate::error::OpError;
 use crate::machines::Progress;
 use crate::machines::{ExitReason, Machine, MachineSpec};
 use crate::registry::{Registry, Status, Workspace};
 use crate::shared::Shared;
+
+/// Whoever takes snapshots in a row, or uses the host otherwise, comes first.
+const LEFT_ALONE: Duration = Duration::from_secs(2);
 
 pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
@@ -24,7 +28,12 @@ pub(super) struct Runner {
     pub(super) spec: MachineSpec,
     /// Published for callers; `Up` exactly while the machine is known to run.
     pub(super) live: watch::Sender<Live>,
-    queue: mpsc::Receiver<Envelope>,
+    /// Whether the volume may hold what the ledger does not; it is put in order before the next step on it.
+    pub(super) unsettled: bool,
+    /// Whether its layers may be put in better order when there is nothing else to do.
+    pub(super) untidy: bool,
+    waiting: Option<Request>,
+    queue: mpsc::Receiver<Request>,
 }
 
 /// Whether the workspace still exists after a step.
@@ -39,6 +48,7 @@ pub(super) enum Existence {
 pub(crate) fn spawn_create(
     shared: &Arc<Shared>,
     workspace: &Workspace,
+    seed: Seed,
     progress: Progress,
     cancel: CancellationToken,
     deliver: oneshot::Sender<Result<Delivery, OpError>>,
@@ -46,7 +56,7 @@ pub(crate) fn spawn_create(
     let runner = Runner::enrol(shared, workspace, Live::Down);
     shared.tasks.spawn(async move {
         let mut runner = runner;
-        if birth::create(&mut runner, progress, cancel, deliver).await == Existence::Exists {
+        if birth::create(&mut runner, seed, progress, cancel, deliver).await == Existence::Exists {
             runner.run().await;
         }
     });
@@ -75,6 +85,9 @@ impl Runner {
             name: workspace.name.clone(),
             spec: shared.spec(workspace),
             live,
+            unsettled: false,
+            untidy: false,
+            waiting: None,
             queue: requests,
         }
     }
@@ -89,10 +102,17 @@ impl Runner {
     async fn run(mut self) {
         loop {
             let machine = self.machine();
+            let suspended = self.is_suspended();
             let exited = async {
-                match machine {
+                match &machine {
                     Some(machine) => machine.exited().await,
                     None => std::future::pending().await,
+                }
+            };
+            let stalled = async {
+                match &machine {
+                    Some(machine) if !suspended => machine.stalled().await,
+                    Some(_) | None => std::future::pending().await,
                 }
             };
             let ended = Arc::clone(&self.shared);
@@ -101,41 +121,105 @@ impl Runner {
                 // workspace it really is; the end of the daemon last, when there is nothing left to do.
                 biased;
                 reason = exited => self.died(reason).await,
-                envelope = self.queue.recv() => {
-                    let Some(envelope) = envelope else { return };
-                    if self.handle(envelope).await == Existence::Gone {
+                reason = stalled => self.suspend(reason).await,
+                request = self.next() => {
+                    let Some(request) = request else { return };
+                    if self.handle(request).await == Existence::Gone {
                         return;
                     }
                 }
                 () = ended.ended.cancelled() => return,
+                () = tokio::time::sleep(LOOK_AGAIN), if suspended => self.try_to_go_on().await,
+                () = tokio::time::sleep(LEFT_ALONE), if self.untidy && !suspended => self.tidy().await,
             }
         }
     }
 
-    async fn handle(&mut self, Envelope { request, reply }: Envelope) -> Existence {
-        let operation = match &request {
-            Request::Start(_) => Operation::Start,
-            Request::Stop => Operation::Stop,
-            Request::Destroy => Operation::Destroy,
+    /// The request that came while the volume was put in order, or the next one.
+    async fn next(&mut self) -> Option<Request> {
+        match self.waiting.take() {
+            Some(request) => Some(request),
+            None => self.queue.recv().await,
+        }
+    }
+
+    /// Puts the volume in better order, until a request comes.
+    async fn tidy(&mut self) {
+        self.untidy = false;
+        // A volume at rest was put in order by the step that left it so.
+        let Some(machine) = self.machine() else { return };
+        let interrupted = CancellationToken::new();
+        let mut work = machine.tidy(&interrupted);
+        let tidied = tokio::select! {
+            biased;
+            tidied = &mut work => tidied,
+            request = self.queue.recv() => {
+                self.waiting = request;
+                self.untidy = true;
+                interrupted.cancel();
+                work.await
+            }
         };
-        // What was true when the envelope was sent may not be true when it is opened.
+        if let Err(failure) = tidied {
+            tracing::warn!(workspace = %self.name, %failure, "its layers were not put in order");
+        }
+    }
+
+    async fn handle(&mut self, request: Request) -> Existence {
+        // What was true when the request was sent may not be true when it is opened.
         let admitted = match self.shared.state().registry.get(&self.id) {
-            Some(workspace) => Registry::admit(workspace, operation),
+            Some(workspace) => Registry::admit(workspace, request.operation()),
             None => return Existence::Gone,
         };
-        let (existence, answer) = match (admitted, request) {
-            (Err(refused), _) => (Existence::Exists, Err(refused)),
-            (Ok(()), Request::Start(progress)) => (Existence::Exists, self.start(progress).await),
-            (Ok(()), Request::Stop) => (Existence::Exists, self.stop().await),
-            (Ok(()), Request::Destroy) => match self.destroy().await {
-                Ok(()) => (Existence::Gone, Ok(())),
-                Err(error) => (Existence::Exists, Err(error)),
-            },
-        };
+        if let Err(refusal) = admitted {
+            request.refuse(refusal);
+            return Existence::Exists;
+        }
+        match request {
+            Request::Start { progress, reply } => {
+                let started = self.start(progress).await;
+                self.answer(reply, started);
+            }
+            Request::Stop { reply } => {
+                let stopped = self.stop().await;
+                self.answer(reply, stopped);
+            }
+            Request::Destroy { reply } => {
+                let destroyed = self.destroy().await;
+                let existence = if destroyed.is_ok() { Existence::Gone } else { Existence::Exists };
+                self.answer(reply, destroyed);
+                return existence;
+            }
+            Request::Snapshot { name, include_memory, progress, reply } => {
+                self.untidy = true;
+                let taken = self.snapshot(name, include_memory, progress).await;
+                self.answer(reply, taken);
+            }
+            Request::Restore { snapshot, progress, reply } => {
+                let back = self.restore(snapshot, progress).await;
+                self.answer(reply, back);
+            }
+            Request::DeleteSnapshot { snapshot, reply } => {
+                self.untidy = true;
+                let deleted = self.delete_snapshot(snapshot).await;
+                self.answer(reply, deleted);
+            }
+            Request::Diff { snapshot, reply } => {
+                let compared = self.diff(snapshot).await;
+                self.answer(reply, compared);
+            }
+            Request::Branch { snapshot, fork, reply } => {
+                let branched = self.branch(snapshot, &fork).await;
+                self.answer(reply, branched);
+            }
+        }
+        Existence::Exists
+    }
+
+    fn answer<T>(&self, reply: Reply<T>, answer: Result<T, OpError>) {
         if reply.send(answer).is_err() {
             tracing::debug!(workspace = %self.name, "whoever asked is gone; the step is done all the same");
         }
-        existence
     }
 
     async fn died(&mut self, reason: ExitReason) {

@@ -1,5 +1,7 @@
 //! What outsiders see of a workspace and what they ask for: plain values without handles.
 
+mod snapshots;
+
 use std::net::Ipv4Addr;
 
 use agentiso_core::ids::{SessionId, WorkspaceId};
@@ -9,6 +11,11 @@ use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
 use crate::machines::Rung;
+
+pub use snapshots::{
+    BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, ForkedFrom, MAX_FORKS, Restored,
+    SnapshotInfo, SnapshotMade,
+};
 
 /// What a caller wants made. What is `None` comes from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,12 +61,15 @@ pub struct WorkspaceInfo {
     pub owned: bool,
     pub owner: Option<SessionId>,
     pub network: NetworkInfo,
+    /// The oldest first; their sizes are only filled in by what looks at the disk.
     pub snapshots: Vec<SnapshotInfo>,
+    /// Where its disk came from, if it is a fork. The source may be gone.
+    pub forked_from: Option<ForkedFrom>,
     pub created_at: jiff::Timestamp,
     /// Only filled in by `info`, which looks at the disk.
     pub disk_used_bytes: Option<u64>,
     pub disk_volsize_bytes: Option<u64>,
-    /// Why it is stopped, if it did not stop because somebody asked for it.
+    /// Why it is stopped or stands still, if nobody asked for it.
     pub stop_reason: Option<String>,
     pub pid: Option<i32>,
     /// How its machine last came up.
@@ -80,15 +90,6 @@ pub struct NetworkInfo {
 pub struct PortForward {
     pub host_port: u16,
     pub guest_port: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotInfo {
-    pub id: String,
-    pub name: String,
-    pub has_memory: bool,
-    pub parent: Option<String>,
-    pub created_at: jiff::Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,231 @@
+//! The snapshots of one workspace: a tree, and the place in it that the workspace's state descends from.
+//!
+//! ```text
+//!  a ──▶ b ──▶ c          restore to b, then snapshot d:     a ──▶ b ──▶ c
+//!              └ current                                           └──▶ d
+//!                                                                       └ current
+//! ```
+//!
+//! A parent always comes before its children, because a snapshot that is deleted leaves its children to its own
+//! parent.
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::names::{SnapshotName, WorkspaceName};
+use agentiso_core::suggest::nearest;
+
+use super::table::NAMES_IN_ERRORS;
+use crate::error::OpError;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) id: SnapshotId,
+    pub(crate) name: SnapshotName,
+    pub(crate) parent: Option<SnapshotId>,
+    pub(crate) has_memory: bool,
+    pub(crate) created_at: jiff::Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Snapshots {
+    /// The oldest first.
+    all: Vec<Snapshot>,
+    current: Option<SnapshotId>,
+}
+
+impl Snapshots {
+    /// Takes over what a ledger says and mends what cannot be true: losing the whole ledger over it would cost far
+    /// more than a wrong name or a missing line in the tree. Gives back a line for each thing that was mended.
+    pub(super) fn mended(stored: Vec<Snapshot>, current: Option<SnapshotId>) -> (Self, Vec<String>) {
+        let (mut snapshots, mut mended) = (Self::default(), Vec::new());
+        for mut snapshot in stored {
+            if snapshots.get(&snapshot.id).is_some() {
+                mended.push(format!("snapshot {} is listed twice", snapshot.name));
+                continue;
+            }
+            if snapshots.named(&snapshot.name).is_some() {
+                let free = free_name(&snapshot);
+                mended.push(format!("a second snapshot {} is called {free}", snapshot.name));
+                snapshot.name = free;
+            }
+            if let Some(parent) = snapshot.parent
+                && snapshots.get(&parent).is_none()
+            {
+                mended.push(format!("snapshot {} has a parent that is not there", snapshot.name));
+                snapshot.parent = None;
+            }
+            snapshots.all.push(snapshot);
+        }
+        snapshots.current = current.filter(|id| snapshots.get(id).is_some());
+        if snapshots.current != current {
+            mended.push("its state descends from a snapshot that is not there".to_owned());
+        }
+        (snapshots, mended)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Snapshot> {
+        self.all.iter()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<SnapshotId> {
+        self.all.iter().map(|snapshot| snapshot.id).collect()
+    }
+
+    pub(crate) fn current(&self) -> Option<SnapshotId> {
+        self.current
+    }
+
+    pub(crate) fn get(&self, id: &SnapshotId) -> Option<&Snapshot> {
+        self.all.iter().find(|snapshot| snapshot.id == *id)
+    }
+
+    fn named(&self, name: &SnapshotName) -> Option<&Snapshot> {
+        self.all.iter().find(|snapshot| snapshot.name == *name)
+    }
+
+    pub(crate) fn find(&self, of: &WorkspaceName, wanted: &SnapshotName) -> Result<&Snapshot, OpError> {
+        self.named(wanted).ok_or_else(|| {
+            let names = || self.all.iter().map(|snapshot| snapshot.name.as_str());
+            OpError::SnapshotNotFound {
+                name: of.clone(),
+                wanted: wanted.to_string(),
+                nearest: nearest(wanted.as_str(), names()).map(str::to_owned),
+                known: names().take(NAMES_IN_ERRORS).map(str::to_owned).collect(),
+            }
+        })
+    }
+
+    /// Whether one more snapshot of this name may be taken.
+    pub(crate) fn admit(&self, of: &WorkspaceName, name: &SnapshotName, limit: u32) -> Result<(), OpError> {
+        if self.named(name).is_some() {
+            return Err(OpError::SnapshotNameTaken { name: of.clone(), snapshot: name.clone() });
+        }
+        if self.all.len() as u64 >= u64::from(limit) {
+            return Err(OpError::TooManySnapshots { name: of.clone(), limit });
+        }
+        Ok(())
+    }
+
+    /// A snapshot of the current state, which descends from it from then on.
+    pub(crate) fn add(
+        &mut self,
+        id: SnapshotId,
+        name: SnapshotName,
+        has_memory: bool,
+        created_at: jiff::Timestamp,
+    ) {
+        self.all.push(Snapshot { id, name, parent: self.current, has_memory, created_at });
+        self.current = Some(id);
+    }
+
+    /// Takes a snapshot out; its children and the current state descend from its parent then.
+    pub(crate) fn remove(&mut self, id: &SnapshotId) -> Option<Snapshot> {
+        let at = self.all.iter().position(|snapshot| snapshot.id == *id)?;
+        let gone = self.all.remove(at);
+        for snapshot in &mut self.all {
+            if snapshot.parent == Some(gone.id) {
+                snapshot.parent = gone.parent;
+            }
+        }
+        if self.current == Some(gone.id) {
+            self.current = gone.parent;
+        }
+        Some(gone)
+    }
+
+    /// The state is another one now. A snapshot that is not known counts as none.
+    pub(crate) fn descend_from(&mut self, origin: Option<SnapshotId>) {
+        self.current = origin.filter(|id| self.get(id).is_some());
+    }
+}
+
+/// A name for the second of two snapshots with the same one.
+fn free_name(snapshot: &Snapshot) -> SnapshotName {
+    let id = snapshot.id.to_string();
+    SnapshotName::parse(&format!("recovered-{id}")).unwrap_or_else(|_| snapshot.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> SnapshotName {
+        SnapshotName::parse(text).unwrap()
+    }
+
+    fn web() -> WorkspaceName {
+        WorkspaceName::parse("web").unwrap()
+    }
+
+    fn added(snapshots: &mut Snapshots, text: &str) -> SnapshotId {
+        let id = SnapshotId::random();
+        snapshots.add(id, name(text), false, jiff::Timestamp::UNIX_EPOCH);
+        id
+    }
+
+    fn parent(snapshots: &Snapshots, id: &SnapshotId) -> Option<SnapshotId> {
+        snapshots.get(id).unwrap().parent
+    }
+
+    #[test]
+    fn a_snapshot_descends_from_the_one_that_the_state_came_from() {
+        let mut snapshots = Snapshots::default();
+        let [a, b, c] = ["a", "b", "c"].map(|text| added(&mut snapshots, text));
+        snapshots.descend_from(Some(b));
+        let d = added(&mut snapshots, "d");
+        let parents = [a, b, c, d].map(|id| parent(&snapshots, &id));
+        assert_eq!(parents, [None, Some(a), Some(b), Some(b)]);
+        assert_eq!(snapshots.current(), Some(d));
+    }
+
+    #[test]
+    fn a_deleted_snapshot_leaves_its_children_and_the_state_to_its_parent() {
+        let mut snapshots = Snapshots::default();
+        let [a, b, c] = ["a", "b", "c"].map(|text| added(&mut snapshots, text));
+        assert_eq!(snapshots.remove(&b).unwrap().name, name("b"));
+        assert_eq!(parent(&snapshots, &c), Some(a));
+        snapshots.remove(&c);
+        assert_eq!(snapshots.current(), Some(a));
+        snapshots.remove(&a);
+        assert_eq!((snapshots.current(), snapshots.ids().len()), (None, 0));
+        assert!(snapshots.remove(&a).is_none());
+    }
+
+    #[test]
+    fn a_name_is_taken_once_and_a_limit_holds() {
+        let mut snapshots = Snapshots::default();
+        added(&mut snapshots, "a");
+        assert_eq!(snapshots.admit(&web(), &name("a"), 9).unwrap_err().code(), "snapshot_exists");
+        assert!(snapshots.admit(&web(), &name("b"), 2).is_ok());
+        added(&mut snapshots, "b");
+        assert_eq!(snapshots.admit(&web(), &name("c"), 2).unwrap_err().code(), "too_many_snapshots");
+    }
+
+    #[test]
+    fn a_missing_snapshot_names_the_nearest_and_the_known() {
+        let mut snapshots = Snapshots::default();
+        added(&mut snapshots, "before-upgrade");
+        let error = snapshots.find(&web(), &name("before-upgrad")).unwrap_err();
+        assert!(error.to_string().contains("did you mean \"before-upgrade\"?"), "{error}");
+        assert!(error.hint().unwrap().contains("there are: before-upgrade"));
+    }
+
+    #[test]
+    fn a_ledger_that_cannot_be_true_is_mended_without_losing_a_snapshot() {
+        let mut good = Snapshots::default();
+        let [a, b] = ["a", "b"].map(|text| added(&mut good, text));
+        let mut stored: Vec<_> = good.iter().cloned().collect();
+        let (same, mended) = Snapshots::mended(stored.clone(), Some(b));
+        assert_eq!((same, mended.len()), (good, 0));
+
+        let twin =
+            Snapshot { id: SnapshotId::random(), parent: Some(SnapshotId::random()), ..stored[0].clone() };
+        stored.push(stored[1].clone());
+        stored.push(twin.clone());
+        stored.swap(0, 1);
+        let (mended, lines) = Snapshots::mended(stored, Some(SnapshotId::random()));
+        assert_eq!(mended.ids(), [b, a, twin.id]);
+        assert_eq!(mended.iter().map(|snapshot| snapshot.parent).collect::<Vec<_>>(), [None; 3]);
+        assert!(mended.get(&twin.id).unwrap().name.as_str().starts_with("recovered-"));
+        assert_eq!((mended.current(), lines.len()), (None, 5), "{lines:?}");
+    }
+}

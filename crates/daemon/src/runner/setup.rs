@@ -1,0 +1,112 @@
+//! The commands that a fork runs before it is handed over.
+
+use std::time::Duration;
+
+use agentiso_core::names::WorkspaceName;
+use futures::StreamExt;
+
+use crate::error::OpError;
+use crate::machines::{AgentFailure, ExecEvent, ExecOutcome, ExecSpec, Machine};
+
+/// Longer than installing something takes, shorter than the patience of whoever waits for the fork.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How much of a failed command's words is repeated.
+const TAIL_BYTES: u64 = 1024;
+
+/// Runs the commands one after the other; the first that does not end well ends it.
+pub(super) async fn run(
+    name: &WorkspaceName,
+    machine: &dyn Machine,
+    commands: &[String],
+) -> Result<(), OpError> {
+    for (at, command) in commands.iter().enumerate() {
+        let outcome = tokio::select! {
+            // What the guest still said is worth more than the news that it ended.
+            biased;
+            outcome = run_one(machine, command) => outcome,
+            reason = machine.exited() => {
+                return Err(OpError::MachineDied { name: name.clone(), reason: reason.text });
+            }
+        };
+        let outcome = outcome.map_err(|source| OpError::Guest {
+            name: name.clone(),
+            operation: "running a setup command",
+            source,
+        })?;
+        if let Some(ended) = failure(&outcome) {
+            return Err(OpError::SetupFailed {
+                name: name.clone(),
+                number: at + 1,
+                command: command.clone(),
+                ended,
+                output: last_words(&outcome),
+            });
+        }
+    }
+    Ok(())
+}
+
+async fn run_one(machine: &dyn Machine, command: &str) -> Result<ExecOutcome, AgentFailure> {
+    let spec = ExecSpec {
+        timeout: Some(COMMAND_TIMEOUT),
+        head_bytes: 0,
+        tail_bytes: TAIL_BYTES,
+        ..ExecSpec::shell(command)
+    };
+    let mut events = machine.agent().exec(spec).await?;
+    while let Some(event) = events.next().await {
+        match event? {
+            ExecEvent::Exited(outcome) => return Ok(outcome),
+            ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
+        }
+    }
+    Err(AgentFailure::Broken { reason: "the guest's answer ended before the command did".to_owned() })
+}
+
+/// How the command failed, if it did.
+fn failure(outcome: &ExecOutcome) -> Option<String> {
+    if outcome.timed_out {
+        return Some(format!("did not end within {} s", COMMAND_TIMEOUT.as_secs()));
+    }
+    match (outcome.exit_code, outcome.signal) {
+        (Some(0), _) => None,
+        (Some(code), _) => Some(format!("ended with {code}")),
+        (None, Some(signal)) => Some(format!("was killed by signal {signal}")),
+        (None, None) => Some("ended in an unknown way".to_owned()),
+    }
+}
+
+/// The end of what it said, its complaints first.
+fn last_words(outcome: &ExecOutcome) -> String {
+    let said = |head: &[u8], tail: &[u8]| String::from_utf8_lossy(&[head, tail].concat()).trim().to_owned();
+    let (out, err) = (&outcome.stdout, &outcome.stderr);
+    let words = said(&err.head, &err.tail);
+    if words.is_empty() { said(&out.head, &out.tail) } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::Captured;
+
+    #[test]
+    fn a_command_that_fails_says_how_and_repeats_its_complaint() {
+        let said = |text: &'static str| Captured { tail: text.into(), ..Captured::default() };
+        let failed = ExecOutcome {
+            exit_code: Some(3),
+            stdout: said("a\n"),
+            stderr: said("b\n"),
+            ..Default::default()
+        };
+        assert_eq!((failure(&failed).unwrap(), last_words(&failed)), ("ended with 3".into(), "b".into()));
+        let killed = ExecOutcome { signal: Some(9), stdout: said("a\n"), ..Default::default() };
+        assert_eq!(
+            (failure(&killed).unwrap(), last_words(&killed)),
+            ("was killed by signal 9".into(), "a".into())
+        );
+        let slow = ExecOutcome { timed_out: true, signal: Some(9), ..Default::default() };
+        assert!(failure(&slow).unwrap().contains("300 s"));
+        assert_eq!(failure(&ExecOutcome { exit_code: Some(0), ..Default::default() }), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! Taking, deleting and comparing snapshots, going back to one, and giving one to a fork.
+//!
+//! The ledger is the truth about which snapshots exist, and the volume may know more, never less: a snapshot is
+//! taken in the volume first and entered last, and struck out first and removed last. What a crash or a failure
+//! leaves between the two is put right by [`Runner::settle_volume`] before the next step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::names::SnapshotName;
+
+use super::handle::Live;
+use super::steps::Rise;
+use super::task::Runner;
+use crate::error::OpError;
+use crate::fault;
+use crate::machines::{
+    Machine, MachineSpec, Origin, Progress, Rung, SnapshotDiff, SnapshotFailure, VolumeUsage,
+};
+use crate::registry::Status;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A snapshot that was taken and is in the ledger.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) id: SnapshotId,
+    pub(crate) pause: Duration,
+}
+
+/// How a workspace came back to a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct Back {
+    pub(crate) rung: Rung,
+    pub(crate) warning: Option<String>,
+}
+
+impl Runner {
+    pub(super) async fn snapshot(
+        &mut self,
+        name: SnapshotName,
+        include_memory: bool,
+        progress: Progress,
+    ) -> Result<Taken, OpError> {
+        let Some(machine) = self.machine() else {
+            return Err(OpError::StillAttaching { name: self.name.clone() });
+        };
+        self.settle_volume().await?;
+        self.may_snapshot(&name).await?;
+        let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
+        let _promise = self.shared.space.promise(self.shared.machines.host_space(), memory_bytes)?;
+        let operation = || format!("taking snapshot {name}");
+        fault::point("snapshot.begun");
+        let id = SnapshotId::random();
+        let taken = match machine.snapshot(id, include_memory, &progress).await {
+            Ok(taken) => taken,
+            Err(source) => {
+                self.unsettled = true;
+                return Err(self.snapshot_failed(operation(), source));
+            }
+        };
+        fault::point("snapshot.taken");
+        let before = self.shared.change(|registry| {
+            let mut before = None;
+            registry.update(&self.id, |workspace| {
+                before = Some(workspace.snapshots.clone());
+                workspace.snapshots.add(id, name.clone(), include_memory, jiff::Timestamp::now());
+            });
+            before
+        });
+        if let Err(error) = self.shared.save().await {
+            self.shared.change(|registry| {
+                registry.update(&self.id, |workspace| {
+                    workspace.snapshots = before.unwrap_or_default();
+                });
+            });
+            // What the ledger does not hold does not exist; the space it takes comes back now or with the next step.
+            if let Err(failure) = machine.delete_snapshot(id).await {
+                tracing::warn!(workspace = %self.name, %failure, "a snapshot without an entry is left for later");
+                self.unsettled = true;
+            }
+            return Err(OpError::Ledger(error));
+        }
+        fault::point("snapshot.ledgered");
+        tracing::info!(workspace = %self.name, snapshot = %name, pause = ?taken.pause, include_memory, "snapshot taken");
+        Ok(Taken { id, pause: taken.pause })
+    }
+
+    /// Whether the books, and the disk the workspace may take, have room for one more.
+    async fn may_snapshot(&self, name: &SnapshotName) -> Result<(), OpError> {
+        let limit = self.shared.config.resources.max_snapshots_per_workspace;
+        if let Some(workspace) = self.shared.workspace(&self.id) {
+            workspace.snapshots.admit(&self.name, name, limit)?;
+        }
+        let limit_bytes = u64::from(self.spec.resources.disk_gb) * GIB;
+        match self.volume_usage().await {
+            Some(VolumeUsage { used_bytes, .. }) if used_bytes > limit_bytes => {
+                Err(OpError::DiskQuota { name: self.name.clone(), used_bytes, limit_bytes })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn volume_usage(&self) -> Option<VolumeUsage> {
+        let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
+        tokio::task::spawn_blocking(move || machines.volume_usage(&spec)).await.unwrap_or_default()
+    }
+
+    /// Ends the machine, if there is one, and comes up again as the snapshot was. On a failure the workspace is
+    /// stopped, with the reason.
+    pub(super) async fn restore(
+        &mut self,
+        snapshot: SnapshotId,
+        progress: Progress,
+    ) -> Result<Back, OpError> {
+        self.settle_volume().await?;
+        let name = self.name_of(snapshot)?;
+        let before = self.status();
+        let record = before.machine().cloned();
+        let memory = self.shared.machines.host_memory();
+        self.shared.change(|registry| {
+            // A machine that runs gives its memory back before the next one takes it.
+            if record.is_none() {
+                registry.admit_memory(self.spec.resources.memory_mb, memory)?;
+            }
+            registry.update(&self.id, |workspace| {
+                workspace.status = Status::Restoring { snapshot, machine: record.clone() };
+            });
+            Ok::<_, OpError>(())
+        })?;
+        if let Err(error) = self.shared.save().await {
+            self.shared.set_status(&self.id, before);
+            return Err(OpError::Ledger(error));
+        }
+        fault::point("restore.ledgered");
+        if let Live::Up(machine) = self.live.send_replace(Live::Down) {
+            machine.kill().await;
+        }
+        self.shared.machines.halt(&self.spec, record.as_ref()).await;
+        fault::point("restore.halted");
+        let hook = self
+            .spawn_hook(Rise::Restore, move |machine| Status::Restoring { snapshot, machine: Some(machine) });
+        let failed = |error: &OpError| format!("it could not go back to snapshot {name}: {error}");
+        let booted = match self.shared.machines.restore(&self.spec, snapshot, hook, &progress).await {
+            Ok(booted) => booted,
+            Err(failure) => {
+                let error = OpError::boot(&self.name, failure);
+                // The disk may have been switched before the machine failed.
+                self.note_origin().await;
+                self.unsettled = true;
+                self.fall_back_to_stopped(failed(&error)).await;
+                return Err(error);
+            }
+        };
+        fault::point("restore.booted");
+        let back = Back { rung: booted.rung, warning: booted.warning.clone() };
+        if let Err(error) = self.come_up(booted).await {
+            self.fall_back_to_stopped(failed(&error)).await;
+            return Err(error);
+        }
+        fault::point("restore.saved");
+        tracing::info!(workspace = %self.name, snapshot = %name, rung = ?back.rung, "restored");
+        Ok(back)
+    }
+
+    pub(super) async fn delete_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), OpError> {
+        self.settle_volume().await?;
+        let name = self.name_of(snapshot)?;
+        let machine = self.machine_if_up()?;
+        // Under one lock with the forks: one that is reserved from now on does not find the snapshot any more.
+        let before = self.shared.change(|registry| registry.remove_snapshot(&self.id, &snapshot))?;
+        if let Err(error) = self.shared.save().await {
+            self.shared.change(|registry| {
+                registry.update(&self.id, |workspace| workspace.snapshots = before);
+            });
+            return Err(OpError::Ledger(error));
+        }
+        fault::point("delete.ledgered");
+        let removed = match &machine {
+            Some(machine) => machine.delete_snapshot(snapshot).await,
+            None => self.shared.machines.delete_snapshot(&self.spec, snapshot).await,
+        };
+        fault::point("delete.removed");
+        removed.map_err(|source| {
+            self.unsettled = true;
+            self.snapshot_failed(format!("giving back the space of the deleted snapshot {name}"), source)
+        })
+    }
+
+    pub(super) async fn diff(&mut self, snapshot: SnapshotId) -> Result<SnapshotDiff, OpError> {
+        self.settle_volume().await?;
+        let name = self.name_of(snapshot)?;
+        let compared = match self.machine_if_up()? {
+            Some(machine) => machine.diff(snapshot).await,
+            None => self.shared.machines.diff(&self.spec, snapshot).await,
+        };
+        compared.map_err(|source| self.snapshot_failed(format!("comparing with snapshot {name}"), source))
+    }
+
+    pub(super) async fn branch(&mut self, snapshot: SnapshotId, fork: &MachineSpec) -> Result<(), OpError> {
+        self.settle_volume().await?;
+        let name = self.name_of(snapshot)?;
+        let branched = self.shared.machines.branch(&self.spec, snapshot, fork).await;
+        branched.map_err(|source| self.snapshot_failed(format!("forking snapshot {name}"), source))
+    }
+
+    /// Brings the volume in line with the ledger, if something may have left it otherwise.
+    pub(super) async fn settle_volume(&mut self) -> Result<(), OpError> {
+        if !self.unsettled {
+            return Ok(());
+        }
+        let known = self.known_snapshots();
+        let settled = match self.machine_if_up()? {
+            Some(machine) => machine.settle(&known).await,
+            None => self.shared.machines.settle(&self.spec, &known).await,
+        };
+        settled.map_err(|source| self.snapshot_failed("putting the disk in order".to_owned(), source))?;
+        self.unsettled = false;
+        Ok(())
+    }
+
+    /// The truth about which snapshots exist.
+    pub(super) fn known_snapshots(&self) -> Vec<SnapshotId> {
+        let workspace = self.shared.workspace(&self.id);
+        workspace.map(|workspace| workspace.snapshots.ids()).unwrap_or_default()
+    }
+
+    /// Puts down which snapshot the disk descends from after a restore that did not reach its end.
+    pub(super) async fn note_origin(&self) {
+        let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
+        let origin = tokio::task::spawn_blocking(move || machines.origin(&spec)).await.unwrap_or_default();
+        let origin = match origin {
+            Some(Origin::Snapshot(id)) => Some(id),
+            Some(Origin::Beginning) => None,
+            None => return,
+        };
+        self.shared.change(|registry| {
+            registry.update(&self.id, |workspace| workspace.snapshots.descend_from(origin));
+        });
+    }
+
+    /// The machine of a workspace that runs; `None` if it is down and its disk may be touched.
+    fn machine_if_up(&self) -> Result<Option<Arc<dyn Machine>>, OpError> {
+        match (self.machine(), self.status().machine()) {
+            (Some(machine), _) => Ok(Some(machine)),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(OpError::StillAttaching { name: self.name.clone() }),
+        }
+    }
+
+    /// What was there when the request was sent may be gone when it is opened.
+    pub(super) fn name_of(&self, snapshot: SnapshotId) -> Result<SnapshotName, OpError> {
+        let workspace = self.shared.workspace(&self.id);
+        let found = workspace.and_then(|w| Some(w.snapshots.get(&snapshot)?.name.clone()));
+        found.ok_or_else(|| OpError::SnapshotNotFound {
+            name: self.name.clone(),
+            wanted: snapshot.to_string(),
+            nearest: None,
+            known: Vec::new(),
+        })
+    }
+
+    fn snapshot_failed(&self, operation: String, source: SnapshotFailure) -> OpError {
+        OpError::Snapshot { name: self.name.clone(), operation, source }
+    }
+}

@@ -1,0 +1,112 @@
+//! Forks of a snapshot: one, or several at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
+use agentiso_core::resources::OutOfRange;
+use futures::future::join_all;
+
+use super::Session;
+use super::birth::{Birth, Born};
+use crate::error::OpError;
+use crate::info::{BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, MAX_FORKS};
+use crate::machines::Progress;
+use crate::registry::WantedForks;
+use crate::runner::{ForkSeed, Seed};
+
+impl Session {
+    /// Makes a workspace of its own from a snapshot, owned by this session. Dropping the future undoes it.
+    pub async fn fork(&self, request: ForkRequest, progress: &Progress) -> Result<Forked, OpError> {
+        let _call = self.begin_call();
+        let ForkRequest { source, snapshot, new_name, setup_commands } = request;
+        let mut births = self.begin_forks(&source, &snapshot, vec![new_name], setup_commands, progress)?;
+        let Some(birth) = births.pop() else { return Err(OpError::Cancelled) };
+        let (workspace, delivered) = birth?.born().await?.accept(self)?;
+        Ok(Forked { workspace, boot_time_ms: delivered.boot_time_ms, warning: delivered.warning })
+    }
+
+    /// Makes several, as many as can be. Quota and names are taken for all of them first, so that a batch that is too
+    /// large makes none. Dropping the future undoes them all.
+    pub async fn fork_many(
+        &self,
+        request: ForkManyRequest,
+        progress: &Progress,
+    ) -> Result<BatchForked, OpError> {
+        let _call = self.begin_call();
+        let ForkManyRequest { source, snapshot, count, name_prefix, setup_commands } = request;
+        if !(1..=MAX_FORKS).contains(&count) {
+            let (value, max) = (count.into(), MAX_FORKS.into());
+            return Err(OpError::OutOfRange(vec![OutOfRange { field: "count", value, min: 1, max }]));
+        }
+        let names: Vec<_> = (1..=count).map(|number| name_prefix.numbered(number)).collect();
+        let wanted = names.iter().cloned().map(Some).collect();
+        let births = self.begin_forks(&source, &snapshot, wanted, setup_commands, &Progress::silent())?;
+        let done = AtomicU32::new(0);
+        let births = births.into_iter().map(|birth| async {
+            let born = match birth {
+                Ok(birth) => birth.born().await,
+                Err(error) => Err(error),
+            };
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress.report(&format!("{done} of {count} forks are done"), Some(done as f32 / count as f32));
+            born
+        });
+        // All are taken at once, when the last is there: a caller that gives up before gets none.
+        let born = join_all(births).await;
+        Ok(self.accept_all(names, born))
+    }
+
+    fn accept_all(&self, names: Vec<WorkspaceName>, born: Vec<Result<Born, OpError>>) -> BatchForked {
+        let mut batch = BatchForked::default();
+        for ((index, name), born) in (1..).zip(names).zip(born) {
+            match born.and_then(|born| born.accept(self)) {
+                Ok((workspace, delivered)) => {
+                    if let Some(warning) = delivered.warning {
+                        tracing::warn!(workspace = %name, "{warning}");
+                    }
+                    batch.workers.push(workspace);
+                }
+                Err(error) => {
+                    batch.failures.push(ForkFailed { index, name: name.into(), error: error.to_string() });
+                }
+            }
+        }
+        batch
+    }
+
+    /// Reserves the forks and lets their runners begin.
+    fn begin_forks(
+        &self,
+        source: &WorkspaceRef,
+        snapshot: &SnapshotName,
+        names: Vec<Option<WorkspaceName>>,
+        setup_commands: Vec<String>,
+        progress: &Progress,
+    ) -> Result<Vec<Result<Birth, OpError>>, OpError> {
+        self.refuse_when_closing()?;
+        self.refuse_when_full()?;
+        let (source, handle) = {
+            let state = self.shared().state();
+            let found = state.registry.find_owned(source, self.id(), self.kind())?;
+            let busy = || OpError::Busy { name: found.name.clone() };
+            let handle = state.runners.get(&found.id).cloned().ok_or_else(busy)?;
+            (WorkspaceRef::Id(found.id), handle)
+        };
+        let created_at = jiff::Timestamp::now();
+        let wanted = WantedForks { source: &source, snapshot, names, created_at };
+        let reserved =
+            self.shared().change(|registry| registry.reserve_forks(wanted, self.id(), self.kind()))?;
+        let setup_commands: Arc<[String]> = setup_commands.into();
+        let begin = |fork| {
+            let seed = ForkSeed {
+                source: handle.clone(),
+                source_name: reserved.source_name.clone(),
+                snapshot: reserved.snapshot,
+                setup_commands: Arc::clone(&setup_commands),
+            };
+            self.bear(fork, Seed::Snapshot(Box::new(seed)), progress)
+        };
+        Ok(reserved.forks.into_iter().map(|fork| fork.map(begin)).collect())
+    }
+}

@@ -1,0 +1,126 @@
+//! Snapshots of one workspace, as a session asks for them.
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::lifecycle::Operation;
+use agentiso_core::names::{SnapshotName, WorkspaceRef};
+
+use super::Session;
+use crate::error::OpError;
+use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
+use crate::machines::{Progress, SnapshotDiff, VolumeUsage};
+use crate::registry::{Registry, Workspace};
+use crate::runner::{Handle, Request};
+
+impl Session {
+    /// Takes a snapshot of a running workspace, which runs on. It is durable when this returns. A caller that gives
+    /// up does not stop it.
+    pub async fn snapshot(
+        &self,
+        wanted: &WorkspaceRef,
+        name: SnapshotName,
+        include_memory: bool,
+        progress: &Progress,
+    ) -> Result<SnapshotMade, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle) = self.admitted(wanted, Operation::Snapshot)?;
+        let limit = self.shared().config.resources.max_snapshots_per_workspace;
+        // The runner looks again; a refusal that is certain need not wait for it.
+        workspace.snapshots.admit(&workspace.name, &name, limit)?;
+        let progress = progress.clone();
+        let ask = |reply| Request::Snapshot { name, include_memory, progress, reply };
+        let taken = self.ask(&workspace, handle, ask).await?;
+        let (workspace, snapshot) = self.snapshot_of(&workspace, taken.id).await?;
+        Ok(SnapshotMade { workspace, snapshot, pause: taken.pause })
+    }
+
+    /// The oldest first, with their sizes.
+    pub async fn snapshots(&self, wanted: &WorkspaceRef) -> Result<Vec<SnapshotInfo>, OpError> {
+        Ok(self.info(wanted).await?.snapshots)
+    }
+
+    /// Brings a workspace back to a snapshot, running. What was not in a snapshot is lost; no snapshot is.
+    pub async fn restore(
+        &self,
+        wanted: &WorkspaceRef,
+        name: &SnapshotName,
+        progress: &Progress,
+    ) -> Result<Restored, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::Restore)?;
+        let progress = progress.clone();
+        let back =
+            self.ask(&workspace, handle, |reply| Request::Restore { snapshot, progress, reply }).await?;
+        let (workspace, snapshot) = self.snapshot_of(&workspace, snapshot).await?;
+        Ok(Restored { workspace, snapshot, rung: back.rung, warning: back.warning })
+    }
+
+    /// Removes a snapshot that nobody was forked from; gives back what it was.
+    pub async fn delete_snapshot(
+        &self,
+        wanted: &WorkspaceRef,
+        name: &SnapshotName,
+    ) -> Result<SnapshotInfo, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
+        let (_, info) = self.snapshot_of(&workspace, snapshot).await?;
+        self.ask(&workspace, handle, |reply| Request::DeleteSnapshot { snapshot, reply }).await?;
+        Ok(info)
+    }
+
+    /// How the workspace differs from one of its snapshots.
+    pub async fn diff_snapshot(
+        &self,
+        wanted: &WorkspaceRef,
+        name: &SnapshotName,
+        progress: &Progress,
+    ) -> Result<SnapshotDiff, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
+        progress.report("comparing the disk with the snapshot", None);
+        self.ask(&workspace, handle, |reply| Request::Diff { snapshot, reply }).await
+    }
+
+    fn admitted_snapshot(
+        &self,
+        wanted: &WorkspaceRef,
+        name: &SnapshotName,
+        operation: Operation,
+    ) -> Result<(Workspace, Option<Handle>, SnapshotId), OpError> {
+        let state = self.shared().state();
+        let workspace = state.registry.find_owned(wanted, self.id(), self.kind())?;
+        let snapshot = workspace.snapshots.find(&workspace.name, name)?.id;
+        Registry::admit(workspace, operation)?;
+        Ok((workspace.clone(), state.runners.get(&workspace.id).cloned(), snapshot))
+    }
+
+    /// The views of a workspace and of one of its snapshots, with sizes.
+    async fn snapshot_of(
+        &self,
+        workspace: &Workspace,
+        id: SnapshotId,
+    ) -> Result<(WorkspaceInfo, SnapshotInfo), OpError> {
+        let mut info = self.info_of(workspace)?;
+        if let Some(usage) = self.volume_usage(workspace).await {
+            info.snapshots.iter_mut().for_each(|snapshot| fill_in(snapshot, &usage));
+        }
+        let found = info.snapshots.iter().find(|snapshot| snapshot.id == id).cloned();
+        let snapshot = found.ok_or_else(|| OpError::SnapshotNotFound {
+            name: workspace.name.clone(),
+            wanted: id.to_string(),
+            nearest: None,
+            known: Vec::new(),
+        })?;
+        Ok((info, snapshot))
+    }
+}
+
+pub(super) fn fill_in(snapshot: &mut SnapshotInfo, usage: &VolumeUsage) {
+    if let Some(sizes) = usage.snapshots.get(&snapshot.id) {
+        snapshot.used_bytes = Some(sizes.used_bytes);
+        snapshot.referenced_bytes = Some(sizes.referenced_bytes);
+    }
+}
