@@ -5,13 +5,15 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use agentiso_core::lifecycle::Phase;
+use agentiso_core::names::WorkspaceName;
 use agentiso_daemon::fault;
-use agentiso_daemon::{Progress, SessionKind};
-use support::{World, by_name, eventually, named, open};
+use agentiso_daemon::{ForkRequest, Progress, Session, SessionKind, WorkspaceInfo};
+use support::{Volume, World, by_name, eventually, named, open, say, snap};
 
 const ROOT: &str = "AGENTISO_TEST_ROOT";
 
@@ -24,10 +26,66 @@ async fn the_daemon_that_dies() {
     let world = World::new(root);
     let daemon = open(root, &world).await;
     let session = daemon.open_session(SessionKind::Client);
-    session.create(named("web"), &Progress::silent()).await.unwrap();
-    session.stop(&by_name("web")).await.unwrap();
-    session.start(&by_name("web"), &Progress::silent()).await.unwrap();
-    session.destroy(&by_name("web")).await.unwrap();
+    let (web, quiet) = (by_name("web"), Progress::silent());
+    session.create(named("web"), &quiet).await.unwrap();
+    say(&session, "web", "write one").await.unwrap();
+    session.snapshot(&web, snap("a"), true, &quiet).await.unwrap();
+    say(&session, "web", "write two").await.unwrap();
+    session.snapshot(&web, snap("b"), false, &quiet).await.unwrap();
+    say(&session, "web", "write three").await.unwrap();
+    session.restore(&web, &snap("a"), &quiet).await.unwrap();
+    session.fork(fork_of_web("fork"), &quiet).await.unwrap();
+    session.delete_snapshot(&web, &snap("b")).await.unwrap();
+    session.stop(&web).await.unwrap();
+    session.start(&web, &quiet).await.unwrap();
+    session.destroy(&web).await.unwrap();
+}
+
+fn fork_of_web(name: &str) -> ForkRequest {
+    ForkRequest {
+        source: by_name("web"),
+        snapshot: snap("a"),
+        new_name: Some(WorkspaceName::parse(name).unwrap()),
+        setup_commands: vec!["hi".to_owned()],
+    }
+}
+
+/// The lines that describe what is left: name, phase, what its disk holds, its snapshots with a star at the one it
+/// descends from.
+fn left_after(point: &str) -> &'static [&'static str] {
+    match point {
+        "create.saved" => &["web running fresh"],
+        _ if point.starts_with("create.") => &[],
+        "snapshot.begun" | "snapshot.taken" => &["web running one"],
+        "snapshot.ledgered" => &["web running one a*"],
+        "restore.ledgered" | "restore.halted" => &["web stopped three a b*"],
+        "restore.spawned" | "restore.recorded" | "restore.booted" => &["web stopped one a* b"],
+        "restore.saved" => &["web running one a* b"],
+        "fork.saved" => &["fork running one", "web running one a* b"],
+        _ if point.starts_with("fork.") => &["web running one a* b"],
+        _ if point.starts_with("delete.") => &["fork running one", "web running one a*"],
+        _ if point.starts_with("start.") || point.starts_with("stop.") => {
+            &["fork running one", "web stopped one a*"]
+        }
+        _ => &["fork running one"],
+    }
+}
+
+fn described(root: &Path, info: &WorkspaceInfo) -> String {
+    let Some(volume) = Volume::load(&root.join("workspaces").join(info.id.to_string())) else {
+        return format!("{} without a disk", info.name);
+    };
+    let phase = if info.phase == Phase::Running { "running" } else { "stopped" };
+    let mut line = format!("{} {phase} {}", info.name, volume.content);
+    for snapshot in &info.snapshots {
+        line.push_str(&format!(" {}{}", snapshot.name, if snapshot.current { "*" } else { "" }));
+    }
+    let known: BTreeSet<_> = info.snapshots.iter().map(|snapshot| snapshot.id).collect();
+    let current = info.snapshots.iter().find(|snapshot| snapshot.current).map(|snapshot| snapshot.id);
+    if known != volume.snapshots.keys().copied().collect() || current != volume.origin {
+        line.push_str(", and the disk says otherwise");
+    }
+    line
 }
 
 fn die_at(point: &str, root: &Path) {
@@ -60,22 +118,45 @@ async fn a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon() {
                 && disks == all.len()
         })
         .await;
-        let all = session.list(None);
-        match point {
-            "create.saved" => assert_eq!(all[0].phase, Phase::Running, "{point}"),
-            _ if point.starts_with("create.") => assert!(all.is_empty(), "{point}: half-made"),
-            _ if point.starts_with("start.") => assert_eq!(all[0].phase, Phase::Stopped, "{point}"),
-            _ if point.starts_with("stop.") => assert_eq!(all[0].phase, Phase::Stopped, "{point}"),
-            _ => assert!(all.is_empty(), "{point}: half-destroyed"),
-        }
-        // What is left can be used, and its name is free otherwise.
-        if all.is_empty() {
-            session.create(named("web"), &Progress::silent()).await.unwrap();
-        }
+        let left = || {
+            let all = session.list(None);
+            let mut left: Vec<_> = all.iter().map(|info| described(dir.path(), info)).collect();
+            left.sort();
+            left
+        };
+        // Disks are put in order in the background.
+        let expected = left_after(point);
+        eventually(&format!("{point}: {expected:?}, not {:?},", left()), || left() == expected).await;
+        // What is left can be used, and its names are free otherwise.
         assert_eq!(session.adopt_all(false).await.errors.len(), 0);
-        session.destroy(&by_name("web")).await.unwrap();
+        use_all(&session, point).await;
+        for info in session.list(None) {
+            session.destroy(&by_name(info.name.as_str())).await.unwrap();
+        }
         assert!(world.processes().is_empty(), "{point}");
+        assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0, "{point}");
         daemon.shutdown().await;
         assert!(!dir.path().join("state.json.tmp").exists());
     }
+}
+
+/// Every step of the life that was cut short, once more.
+async fn use_all(session: &Session, point: &str) {
+    let (web, quiet) = (by_name("web"), Progress::silent());
+    let Some(info) = session.list(None).into_iter().find(|info| info.name.as_str() == "web") else {
+        session.create(named("web"), &quiet).await.unwrap();
+        return;
+    };
+    if info.phase == Phase::Stopped {
+        session.start(&web, &quiet).await.unwrap();
+    }
+    if info.snapshots.is_empty() {
+        session.snapshot(&web, snap("a"), true, &quiet).await.unwrap();
+    }
+    session.snapshot(&web, snap("c"), false, &quiet).await.unwrap();
+    session.restore(&web, &snap("a"), &quiet).await.unwrap();
+    session.fork(fork_of_web("again"), &quiet).await.unwrap();
+    session.delete_snapshot(&web, &snap("c")).await.unwrap();
+    let expected = say(session, "web", "read").await.unwrap();
+    assert_eq!(say(session, "again", "read").await.unwrap(), expected, "{point}");
 }

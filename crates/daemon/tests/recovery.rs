@@ -8,9 +8,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use agentiso_core::ids::SnapshotId;
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_daemon::{Daemon, ExecSpec, LockError, OpError, OpenError, Progress, SessionKind};
-use support::{Fault, Handle, World, by_name, config, eventually, named, open};
+use support::{Fault, Handle, Volume, World, by_name, config, eventually, named, open, say, snap};
 use tokio::runtime::Runtime;
 
 fn runtime() -> Runtime {
@@ -122,6 +123,86 @@ fn what_was_half_made_is_removed_and_what_is_unknown_too() {
         assert_eq!(fs::read_dir(&workspaces).unwrap().count(), 2, "the kept one and what is not ours");
         assert!(workspaces.join("precious").exists() && dir.path().join("run/notes.txt").exists());
         session.guest(&by_name("kept")).await.unwrap();
+    });
+}
+
+#[test]
+fn snapshots_and_forks_are_there_again_and_what_the_ledger_does_not_know_of_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let quiet = Progress::silent();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        session.create(named("web"), &quiet).await.unwrap();
+        session.create(named("db"), &quiet).await.unwrap();
+        for workspace in ["web", "db"] {
+            session.snapshot(&by_name(workspace), snap("a"), false, &quiet).await.unwrap();
+        }
+        session.stop(&by_name("db")).await.unwrap();
+        // Half a snapshot, one in a machine that runs and one below a machine that does not.
+        for info in session.list(None) {
+            let disk = dir.path().join("workspaces").join(info.id.to_string());
+            world.change_volume(&disk, |volume| volume.freeze(SnapshotId::random(), None)).unwrap();
+        }
+    });
+    // One of the two cannot be put in order at first.
+    world.inject(Fault::SettleFails);
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        for workspace in ["web", "db"] {
+            session.restore(&by_name(workspace), &snap("a"), &quiet).await.unwrap();
+            let info = session.info(&by_name(workspace)).await.unwrap();
+            let disk = Volume::load(&dir.path().join("workspaces").join(info.id.to_string())).unwrap();
+            assert_eq!(disk.snapshots.keys().copied().collect::<Vec<_>>(), [info.snapshots[0].id]);
+            assert!(info.snapshots[0].current);
+        }
+    });
+}
+
+#[test]
+fn a_workspace_that_stands_still_is_found_again_and_room_can_be_made_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let quiet = Progress::silent();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        session.create(named("web"), &quiet).await.unwrap();
+        for name in ["a", "b"] {
+            session.snapshot(&by_name("web"), snap(name), false, &quiet).await.unwrap();
+        }
+    });
+    let ledger = dir.path().join("state.json");
+    let text = fs::read_to_string(&ledger).unwrap();
+    let suspended = text.replace(
+        "\"phase\": \"running\"",
+        "\"phase\": \"suspended\", \"stop_reason\": \"the host's disk is full\"",
+    );
+    fs::write(&ledger, suspended).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let info = session.info(&by_name("web")).await.unwrap();
+        assert_eq!((info.phase, info.state), (Phase::Suspended, PublicState::Suspended));
+        assert_eq!(info.stop_reason.as_deref(), Some("the host's disk is full"));
+        let refused = session.guest(&by_name("web")).await.unwrap_err();
+        assert!(refused.to_string().contains("no room") && refused.retryable(), "{refused}");
+        let refused = session.snapshot(&by_name("web"), snap("c"), false, &quiet).await.unwrap_err();
+        assert_eq!(refused.code(), "wrong_state");
+        session.delete_snapshot(&by_name("web"), &snap("a")).await.unwrap();
+        let restored = session.restore(&by_name("web"), &snap("b"), &quiet).await.unwrap();
+        assert_eq!((restored.workspace.phase, restored.workspace.stop_reason), (Phase::Running, None));
+        assert_eq!(world.processes().len(), 1);
+        say(&session, "web", "hi").await.unwrap();
+    });
+    // One that is asked to stop does.
+    fs::write(&ledger, fs::read_to_string(&ledger).unwrap().replace("\"running\"", "\"suspended\"")).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        assert_eq!(session.list(None)[0].phase, Phase::Suspended);
+        // It may still be being found again.
+        while let Err(refusal) = session.stop(&by_name("web")).await {
+            assert!(matches!(refusal, OpError::StillAttaching { .. }), "{refusal}");
+        }
+        assert_eq!((session.list(None)[0].phase, world.processes().len()), (Phase::Stopped, 0));
     });
 }
 

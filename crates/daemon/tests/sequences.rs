@@ -2,35 +2,131 @@
 
 mod support;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
-use agentiso_core::names::WorkspaceRef;
+use agentiso_core::names::{NamePrefix, WorkspaceRef};
 use agentiso_core::quota::SESSION_QUOTA;
 use agentiso_daemon::ledger;
-use agentiso_daemon::{CreateRequest, Daemon, Progress, Session, SessionKind};
+use agentiso_daemon::{
+    CreateRequest, Daemon, ExecSpec, ForkManyRequest, ForkRequest, Progress, Session, SessionKind,
+    WorkspaceInfo,
+};
 use proptest::prelude::*;
-use support::{Fault, World, named, open};
+use support::{Fault, Volume, World, named, open, snap};
 
 const SESSIONS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Create { session: usize, name: u8, memory_mb: u32 },
-    CreateFails { session: usize, fault: Fault },
-    CreateTogether { session: usize, count: usize },
-    Destroy { session: usize, pick: usize },
-    DestroyFails { session: usize, pick: usize },
-    Stop { session: usize, pick: usize },
-    Start { session: usize, pick: usize },
-    Adopt { session: usize, pick: usize, force: bool },
-    HangUp { session: usize },
-    MachineDies { pick: usize },
+    Create {
+        session: usize,
+        name: u8,
+        memory_mb: u32,
+    },
+    CreateFails {
+        session: usize,
+        fault: Fault,
+    },
+    CreateTogether {
+        session: usize,
+        count: usize,
+    },
+    Destroy {
+        session: usize,
+        pick: usize,
+    },
+    DestroyFails {
+        session: usize,
+        pick: usize,
+    },
+    Stop {
+        session: usize,
+        pick: usize,
+    },
+    Start {
+        session: usize,
+        pick: usize,
+    },
+    Adopt {
+        session: usize,
+        pick: usize,
+        force: bool,
+    },
+    HangUp {
+        session: usize,
+    },
+    MachineDies {
+        pick: usize,
+    },
+    Write {
+        pick: usize,
+        text: u8,
+    },
+    Snapshot {
+        pick: usize,
+        name: u8,
+        memory: bool,
+    },
+    Restore {
+        pick: usize,
+        which: usize,
+    },
+    DeleteSnapshot {
+        pick: usize,
+        which: usize,
+    },
+    Fork {
+        pick: usize,
+        which: usize,
+    },
+    ForkMany {
+        pick: usize,
+        which: usize,
+        count: u32,
+    },
+    /// One of the five above whose daemon dies while it is under way.
+    CutShort {
+        step: Box<Step>,
+        after_us: u64,
+    },
+    FaultIn {
+        step: Box<Step>,
+        fault: Fault,
+    },
     FullDisk,
     Crash,
     Shutdown,
+}
+
+/// A step on snapshots, by somebody who may do everything.
+fn snapshot_step() -> impl Strategy<Value = Step> {
+    let (pick, which) = (0..12usize, 0..6usize);
+    let on_one = (pick.clone(), which);
+    prop_oneof![
+        4 => (pick, 0..6u8, any::<bool>())
+            .prop_map(|(pick, name, memory)| Step::Snapshot { pick, name, memory }),
+        3 => on_one.clone().prop_map(|(pick, which)| Step::Restore { pick, which }),
+        2 => on_one.clone().prop_map(|(pick, which)| Step::DeleteSnapshot { pick, which }),
+        2 => on_one.clone().prop_map(|(pick, which)| Step::Fork { pick, which }),
+        1 => (on_one, 1..5u32).prop_map(|((pick, which), count)| Step::ForkMany { pick, which, count }),
+    ]
+}
+
+fn snapshot_fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::SnapshotFails),
+        Just(Fault::SnapshotFailsHalfway),
+        Just(Fault::DeleteFails),
+        Just(Fault::RestoreFails),
+        Just(Fault::BranchFails),
+        Just(Fault::SettleFails),
+        Just(Fault::BootFailsAfterSpawn),
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -53,11 +149,94 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (session.clone(), pick.clone(), any::<bool>())
             .prop_map(|(session, pick, force)| Step::Adopt { session, pick, force }),
         1 => session.prop_map(|session| Step::HangUp { session }),
-        1 => pick.prop_map(|pick| Step::MachineDies { pick }),
+        1 => pick.clone().prop_map(|pick| Step::MachineDies { pick }),
+        4 => (pick, 0..100u8).prop_map(|(pick, text)| Step::Write { pick, text }),
+        10 => snapshot_step(),
+        3 => (snapshot_step(), 0..4000u64)
+            .prop_map(|(step, after_us)| Step::CutShort { step: Box::new(step), after_us }),
+        2 => (snapshot_step(), snapshot_fault())
+            .prop_map(|(step, fault)| Step::FaultIn { step: Box::new(step), fault }),
         1 => Just(Step::FullDisk),
         2 => Just(Step::Crash),
         1 => Just(Step::Shutdown),
     ]
+}
+
+/// What every disk must hold, told by what was asked for and answered.
+#[derive(Clone, Debug, Default)]
+struct Model(BTreeMap<WorkspaceId, Disk>);
+
+#[derive(Clone, Debug)]
+struct Disk {
+    content: String,
+    snapshots: BTreeMap<SnapshotId, String>,
+}
+
+impl Model {
+    /// Workspaces that came and went without the model's help: fresh ones, and forks, which hold what their snapshot
+    /// holds.
+    fn follow(&mut self, all: &[WorkspaceInfo]) {
+        let frozen: BTreeMap<_, _> = self.0.values().flat_map(|disk| disk.snapshots.clone()).collect();
+        self.0.retain(|id, _| all.iter().any(|info| info.id == *id));
+        for info in all {
+            let content = match &info.forked_from {
+                Some(from) => frozen.get(&from.snapshot_id).cloned(),
+                None => Some("fresh".to_owned()),
+            };
+            if let Some(content) = content {
+                self.0.entry(info.id).or_insert(Disk { content, snapshots: BTreeMap::new() });
+            }
+        }
+    }
+
+    /// What an unfinished step may have brought about: either all of it or nothing.
+    fn reconcile(&mut self, all: &[WorkspaceInfo], root: &Path) {
+        self.follow(all);
+        for info in all {
+            let (volume, disk) = (volume(root, info), self.0.get_mut(&info.id).unwrap());
+            let before = disk.content.clone();
+            let mut known = BTreeMap::new();
+            for snapshot in &info.snapshots {
+                // A snapshot that nobody was told of is of the only state it can be of.
+                known.insert(snapshot.id, disk.snapshots.get(&snapshot.id).unwrap_or(&before).clone());
+            }
+            if volume.content != before {
+                let went_back = volume.origin.and_then(|id| known.get(&id));
+                assert_eq!(went_back, Some(&volume.content), "{} holds what it never held", info.name);
+                disk.content.clone_from(&volume.content);
+            }
+            disk.snapshots = known;
+        }
+    }
+
+    fn check(&self, all: &[WorkspaceInfo], root: &Path) {
+        for info in all {
+            let (volume, disk) = (volume(root, info), &self.0[&info.id]);
+            assert_eq!(volume.content, disk.content, "{}", info.name);
+            let names: HashSet<_> = info.snapshots.iter().map(|snapshot| &snapshot.name).collect();
+            assert_eq!(names.len(), info.snapshots.len(), "names of snapshots are unique");
+            let mut parents = HashSet::new();
+            for snapshot in &info.snapshots {
+                assert!(snapshot.parent.as_ref().is_none_or(|parent| parents.contains(parent)));
+                parents.insert(&snapshot.name);
+                assert_eq!(
+                    volume.snapshots[&snapshot.id].content, disk.snapshots[&snapshot.id],
+                    "{}",
+                    info.name
+                );
+            }
+            let current = info.snapshots.iter().find(|snapshot| snapshot.current).map(|snapshot| snapshot.id);
+            assert!(info.snapshots.iter().filter(|snapshot| snapshot.current).count() <= 1);
+            // What is only in the volume is being removed; the books say where it is then.
+            if volume.snapshots.len() == info.snapshots.len() {
+                assert_eq!(current, volume.origin, "{}", info.name);
+            }
+        }
+    }
+}
+
+fn volume(root: &Path, info: &WorkspaceInfo) -> Volume {
+    Volume::load(&root.join("workspaces").join(info.id.to_string())).expect("a disk")
 }
 
 /// One daemon with its clients; a crash replaces it as a whole.
@@ -65,15 +244,20 @@ struct Host {
     runtime: tokio::runtime::Runtime,
     daemon: Daemon,
     sessions: Vec<Session>,
+    model: Model,
 }
 
 impl Host {
-    fn open(root: &Path, world: &Arc<World>) -> Self {
+    fn open(root: &Path, world: &Arc<World>, model: Model) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let daemon = runtime.block_on(open(root, world));
         let sessions = (0..SESSIONS).map(|_| daemon.open_session(SessionKind::Client)).collect();
-        Self { runtime, daemon, sessions }
+        Self { runtime, daemon, sessions, model }
+    }
+
+    fn shell(&self) -> Session {
+        self.daemon.open_session(SessionKind::Shell)
     }
 
     /// Ids in a stable order, so that a number picks the same workspace again when a case is replayed.
@@ -87,7 +271,40 @@ impl Host {
     /// Refusals are part of the game: what counts is what the books say afterwards.
     fn take(mut self, step: &Step, root: &Path, world: &Arc<World>) -> Self {
         let quiet = Progress::silent();
-        match *step {
+        match step.clone() {
+            Step::Write { pick, text } => {
+                let Some(wanted) = self.pick(pick) else { return self };
+                let (session, text) = (self.shell(), format!("text {text}"));
+                let written = self.runtime.block_on(async {
+                    session.guest(&wanted).await?.exec(ExecSpec::shell(format!("write {text}"))).await
+                });
+                if let (Ok(_), WorkspaceRef::Id(id)) = (written, wanted) {
+                    self.model.0.get_mut(&id).unwrap().content = text;
+                }
+            }
+            step @ (Step::Snapshot { .. }
+            | Step::Restore { .. }
+            | Step::DeleteSnapshot { .. }
+            | Step::Fork { .. }
+            | Step::ForkMany { .. }) => self.with_snapshots(step),
+            Step::FaultIn { step, fault } => {
+                world.inject(fault);
+                self.with_snapshots(*step);
+                world.calm();
+                self.settled(world);
+                let all = self.sessions[0].list(None);
+                self.model.reconcile(&all, root);
+            }
+            Step::CutShort { step, after_us } => {
+                let under_way = self.under_way(*step);
+                self.runtime.spawn(under_way);
+                std::thread::sleep(Duration::from_micros(after_us));
+                let mut next = self.replace(root, world, false);
+                next.settled(world);
+                let all = next.sessions[0].list(None);
+                next.model.reconcile(&all, root);
+                return next;
+            }
             Step::Create { session, name, memory_mb } => {
                 let request = CreateRequest { memory_mb: Some(memory_mb), ..named(&format!("w{name}")) };
                 let _ = self.runtime.block_on(self.sessions[session].create(request, &quiet));
@@ -148,7 +365,7 @@ impl Host {
 
     /// The end of one daemon and the start of the next.
     fn replace(self, root: &Path, world: &Arc<World>, orderly: bool) -> Self {
-        let Self { runtime, daemon, sessions } = self;
+        let Self { runtime, daemon, sessions, model } = self;
         if orderly {
             runtime.block_on(daemon.clone().shutdown());
             assert!(world.processes().is_empty(), "a machine outlived an orderly shutdown");
@@ -156,20 +373,134 @@ impl Host {
         // The lock goes with the last handle, and tasks hold handles.
         drop(runtime);
         drop((daemon, sessions));
-        Self::open(root, world)
+        Self::open(root, world, model)
     }
 
-    fn check(&self, root: &Path, world: &Arc<World>) {
+    /// The snapshot that a number picks of a workspace that a number picks.
+    fn pick_snapshot(&self, pick: usize, which: usize) -> Option<(WorkspaceId, SnapshotId, String)> {
+        let Some(WorkspaceRef::Id(id)) = self.pick(pick) else { return None };
+        let info = self.sessions[0].list(None).into_iter().find(|info| info.id == id)?;
+        let snapshots = &info.snapshots;
+        let snapshot = (!snapshots.is_empty()).then(|| &snapshots[which % snapshots.len()])?;
+        Some((id, snapshot.id, snapshot.name.to_string()))
+    }
+
+    /// Takes a step and tells the model what came of it.
+    fn with_snapshots(&mut self, step: Step) {
+        let quiet = Progress::silent();
+        match step {
+            Step::Snapshot { pick, name, memory } => {
+                let Some(wanted) = self.pick(pick) else { return };
+                let (session, name) = (self.shell(), snap(&format!("s{name}")));
+                let taken = session.snapshot(&wanted, name, memory, &quiet);
+                if let Ok(made) = self.runtime.block_on(taken) {
+                    let disk = self.model.0.get_mut(&made.workspace.id).unwrap();
+                    disk.snapshots.insert(made.snapshot.id, disk.content.clone());
+                }
+            }
+            Step::Restore { pick, which } => {
+                let Some((id, snapshot, name)) = self.pick_snapshot(pick, which) else { return };
+                let (session, wanted, name) = (self.shell(), WorkspaceRef::Id(id), snap(&name));
+                let restored = session.restore(&wanted, &name, &quiet);
+                if self.runtime.block_on(restored).is_ok() {
+                    let disk = self.model.0.get_mut(&id).unwrap();
+                    disk.content.clone_from(&disk.snapshots[&snapshot]);
+                }
+            }
+            Step::DeleteSnapshot { pick, which } => {
+                let Some((id, snapshot, name)) = self.pick_snapshot(pick, which) else { return };
+                let (session, wanted, name) = (self.shell(), WorkspaceRef::Id(id), snap(&name));
+                let deleted = session.delete_snapshot(&wanted, &name);
+                if self.runtime.block_on(deleted).is_ok() {
+                    self.model.0.get_mut(&id).unwrap().snapshots.remove(&snapshot);
+                }
+            }
+            Step::Fork { .. } | Step::ForkMany { .. } => {
+                let under_way = self.under_way(step);
+                self.runtime.block_on(under_way);
+            }
+            Step::Create { .. }
+            | Step::CreateFails { .. }
+            | Step::CreateTogether { .. }
+            | Step::Destroy { .. }
+            | Step::DestroyFails { .. }
+            | Step::Stop { .. }
+            | Step::Start { .. }
+            | Step::Adopt { .. }
+            | Step::HangUp { .. }
+            | Step::MachineDies { .. }
+            | Step::Write { .. }
+            | Step::CutShort { .. }
+            | Step::FaultIn { .. }
+            | Step::FullDisk
+            | Step::Crash
+            | Step::Shutdown => panic!("{step:?} has nothing to do with snapshots"),
+        }
+    }
+
+    /// The same step without anybody who hears its answer.
+    fn under_way(&self, step: Step) -> futures::future::BoxFuture<'static, ()> {
+        let (session, quiet) = (self.shell(), Progress::silent());
+        match step {
+            Step::Snapshot { pick, name, memory } => {
+                let Some(wanted) = self.pick(pick) else { return Box::pin(async {}) };
+                let name = snap(&format!("s{name}"));
+                Box::pin(async move { drop(session.snapshot(&wanted, name, memory, &quiet).await) })
+            }
+            Step::Restore { pick, which } => {
+                let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
+                let (wanted, name) = (WorkspaceRef::Id(id), snap(&name));
+                Box::pin(async move { drop(session.restore(&wanted, &name, &quiet).await) })
+            }
+            Step::DeleteSnapshot { pick, which } => {
+                let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
+                let (wanted, name) = (WorkspaceRef::Id(id), snap(&name));
+                Box::pin(async move { drop(session.delete_snapshot(&wanted, &name).await) })
+            }
+            Step::Fork { pick, which } => {
+                let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
+                let (source, snapshot) = (WorkspaceRef::Id(id), snap(&name));
+                let request = ForkRequest { source, snapshot, new_name: None, setup_commands: Vec::new() };
+                Box::pin(async move { drop(session.fork(request, &quiet).await) })
+            }
+            Step::ForkMany { pick, which, count } => {
+                let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
+                let request = ForkManyRequest {
+                    source: WorkspaceRef::Id(id),
+                    snapshot: snap(&name),
+                    count,
+                    name_prefix: NamePrefix::parse("worker").unwrap(),
+                    setup_commands: Vec::new(),
+                };
+                Box::pin(async move { drop(session.fork_many(request, &quiet).await) })
+            }
+            other => panic!("{other:?} has nothing to do with snapshots"),
+        }
+    }
+
+    /// Waits until nothing is under way and every process has its workspace.
+    fn settled(&self, world: &Arc<World>) {
         self.runtime.block_on(support::eventually("a settled state", || {
             let all = self.sessions[0].list(None);
             let settled = all.iter().all(|info| match info.phase {
                 Phase::Running => info.pid.is_some_and(|pid| world.lives(pid)),
                 Phase::Stopped => true,
-                Phase::Creating | Phase::Starting | Phase::Stopping | Phase::Destroying => false,
+                Phase::Creating
+                | Phase::Starting
+                | Phase::Stopping
+                | Phase::Restoring
+                | Phase::Suspended
+                | Phase::Destroying => false,
             });
             settled && world.processes().len() == all.iter().filter(|info| info.pid.is_some()).count()
         }));
+    }
+
+    fn check(&mut self, root: &Path, world: &Arc<World>) {
+        self.settled(world);
         let all = self.sessions[0].list(None);
+        self.model.follow(&all);
+        self.model.check(&all, root);
         let names: HashSet<_> = all.iter().map(|info| &info.name).collect();
         let addresses: HashSet<_> = all.iter().map(|info| info.ip).collect();
         assert_eq!((names.len(), addresses.len()), (all.len(), all.len()), "names and addresses are unique");
@@ -213,13 +544,17 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let world = World::new(dir.path());
-        let mut host = Host::open(dir.path(), &world);
+        let mut host = Host::open(dir.path(), &world, Model::default());
         for step in &steps {
             host = host.take(step, dir.path(), &world);
             host.check(dir.path(), &world);
         }
+        let session = host.shell();
+        for info in session.list(None) {
+            host.runtime.block_on(session.destroy(&WorkspaceRef::Id(info.id))).unwrap();
+        }
+        host.check(dir.path(), &world);
         // A save that failed is made good by the next one.
-        let session = host.daemon.open_session(SessionKind::Shell);
         host.runtime.block_on(session.create(named("last"), &Progress::silent())).unwrap();
         host.check_ledger(dir.path());
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::lifecycle::PublicState;
-use agentiso_daemon::control::wire::{CreateParams, Event, ExecParams, Stream};
+use agentiso_daemon::control::wire::{CreateParams, Event, ExecParams, ForkManyParams, ForkParams, Stream};
 use agentiso_daemon::control::{ConnectError, ControlClient, ControlError, Hello, Kind, Listener, connect};
-use agentiso_daemon::{Daemon, LogKind, McpHandler, McpOptions, Session, SessionKind};
+use agentiso_daemon::{Daemon, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind};
 use futures::future::BoxFuture;
 use support::{World, by_name, config, eventually, named, open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -96,6 +96,54 @@ async fn the_command_line_creates_uses_and_removes_a_workspace() {
     let ControlError::Daemon(error) = client.rm("web").await.unwrap_err() else { panic!("no answer") };
     assert_eq!((error.code.as_str(), error.hint.is_some()), ("workspace_not_found", true));
     daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_command_line_takes_restores_forks_and_deletes_snapshots() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let mut client = control(dir.path()).await;
+    let params =
+        CreateParams { name: Some("web".to_owned()), memory_mb: Some(128), ..CreateParams::default() };
+    client.create(params, |_| ()).await.unwrap();
+    let made = client.snapshot("web", "a", true, |_| ()).await.unwrap();
+    assert_eq!((made.snapshot.name.as_str(), made.pause_us), ("a", 7000));
+    assert!(made.snapshot.has_memory && made.snapshot.current && made.snapshot.used_bytes.is_some());
+    assert_eq!(client.diff_snapshot("web", "a", |_| ()).await.unwrap().changed_bytes, 0);
+    let restored = client.restore("web", "a", |_| ()).await.unwrap();
+    assert_eq!((restored.rung, restored.workspace.state), (Rung::Memory, PublicState::Running));
+
+    let (workspace, snapshot) = ("web".to_owned(), "a".to_owned());
+    let one = ForkParams { name: Some("idea".to_owned()), ..fork_params(&workspace, &snapshot) };
+    let forked = client.fork(one, |_| ()).await.unwrap().workspace;
+    assert_eq!(forked.forked_from.unwrap().source_workspace_name.as_str(), "web");
+    let many =
+        ForkManyParams { workspace, snapshot, count: 2, name_prefix: "w".to_owned(), ..Default::default() };
+    let batch = client.fork_many(many, |_| ()).await.unwrap();
+    assert_eq!((batch.workers.len(), batch.failures.len()), (2, 0));
+    assert_eq!(client.snapshots("web").await.unwrap()[0].forks, ["idea", "w-1", "w-2"]);
+    let web = client.ps().await.unwrap().into_iter().find(|workspace| workspace.name == "web").unwrap();
+    assert_eq!(web.snapshots.len(), 1);
+
+    let ControlError::Daemon(error) = client.delete_snapshot("web", "a").await.unwrap_err() else {
+        panic!("no answer")
+    };
+    assert_eq!(error.code, "snapshot_in_use");
+    assert!(error.hint.unwrap().contains("agentiso rm idea w-1 w-2"));
+    for name in ["idea", "w-1", "w-2"] {
+        client.rm(name).await.unwrap();
+    }
+    assert_eq!(client.delete_snapshot("web", "a").await.unwrap().name, "a");
+    let ControlError::Daemon(error) = client.snapshot("web", "a b", false, |_| ()).await.unwrap_err() else {
+        panic!("no answer")
+    };
+    assert_eq!(error.code, "invalid_argument");
+    daemon.shutdown().await;
+}
+
+fn fork_params(workspace: &str, snapshot: &str) -> ForkParams {
+    ForkParams { workspace: workspace.to_owned(), snapshot: snapshot.to_owned(), ..ForkParams::default() }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
-//! A guest that knows two commands: `sleep`, which never ends, and everything else, which is echoed.
+//! A guest with one file, one word of memory and few commands: `write X` and `read` for the disk, `remember X` and
+//! `recall` for the memory, `fail`, and `sleep`, which never ends. Everything else is echoed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +15,37 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
+use super::volume::Volume;
+use super::world::World;
+
 #[derive(Debug)]
 pub(crate) struct FakeGuest {
-    pub(crate) killed: Arc<AtomicU64>,
+    pub(crate) world: Arc<World>,
+    pub(crate) pid: i32,
+    pub(crate) data_dir: PathBuf,
+}
+
+impl FakeGuest {
+    /// What a command says, or the code it fails with.
+    fn run(&self, command: &str) -> Result<String, i32> {
+        match command.split_once(' ') {
+            Some(("write", text)) => {
+                let written =
+                    self.world.change_volume(&self.data_dir, |volume| text.clone_into(&mut volume.content));
+                written.map(|()| String::new()).map_err(|_| 5)
+            }
+            Some(("remember", text)) => {
+                self.world.remember(self.pid, text);
+                Ok(String::new())
+            }
+            Some(_) | None => match command {
+                "read" => Ok(Volume::load(&self.data_dir).ok_or(5)?.content),
+                "recall" => Ok(self.world.memory(self.pid)),
+                "fail" => Err(3),
+                said => Ok(said.to_owned()),
+            },
+        }
+    }
 }
 
 /// Counts a command whose stream was dropped before its end.
@@ -35,18 +65,26 @@ impl GuestAgent for FakeGuest {
     fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {
         let started = futures::stream::iter([Ok(ExecEvent::Started { pid: 1 })]);
         let events: ExecEvents = if spec.command == "sleep" {
-            let running = KilledOnDrop(Arc::clone(&self.killed));
+            let running = KilledOnDrop(Arc::clone(&self.world.killed_commands));
             let never = futures::stream::once(async move {
                 let _running = running;
                 std::future::pending::<Result<ExecEvent, AgentFailure>>().await
             });
             Box::pin(started.chain(never))
         } else {
-            let said = Bytes::from(spec.command.into_bytes());
+            let (said, complaint, code) = match self.run(&spec.command) {
+                Ok(said) => (Bytes::from(said), Bytes::new(), 0),
+                Err(code) => (Bytes::new(), Bytes::from_static(b"no"), code),
+            };
             let output = ExecEvent::Output { stream: OutputStream::Stdout, data: said.clone() };
-            let stdout = Captured { total_bytes: said.len() as u64, head: said, tail: Bytes::new() };
-            let exited =
-                ExecEvent::Exited(ExecOutcome { exit_code: Some(0), stdout, ..ExecOutcome::default() });
+            let kept =
+                |data: Bytes| Captured { total_bytes: data.len() as u64, head: data, tail: Bytes::new() };
+            let exited = ExecEvent::Exited(ExecOutcome {
+                exit_code: Some(code),
+                stdout: kept(said),
+                stderr: kept(complaint),
+                ..ExecOutcome::default()
+            });
             Box::pin(started.chain(futures::stream::iter([Ok(output), Ok(exited)])))
         };
         async move { Ok(events) }.boxed()

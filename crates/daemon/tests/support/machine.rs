@@ -1,20 +1,27 @@
 //! One machine of the world.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_daemon::machines::{ExitReason, GuestAgent, Machine, MachineRecord};
+use agentiso_core::ids::SnapshotId;
+use agentiso_daemon::machines::{
+    BootFailure, ExitReason, GuestAgent, Machine, MachineRecord, MachineSpec, SnapshotFailure, SnapshotTaken,
+};
+use agentiso_daemon::{Progress, SnapshotDiff};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::guest::FakeGuest;
-use super::world::World;
+use super::world::{Fault, World, snapshot_failed};
 
 #[derive(Debug)]
 pub(crate) struct FakeMachine {
     pub(crate) world: Arc<World>,
     pub(crate) record: MachineRecord,
+    pub(crate) data_dir: PathBuf,
     pub(crate) exit: watch::Receiver<Option<String>>,
 }
 
@@ -24,7 +31,68 @@ impl Machine for FakeMachine {
     }
 
     fn agent(&self) -> Arc<dyn GuestAgent> {
-        Arc::new(FakeGuest { killed: Arc::clone(&self.world.killed_commands) })
+        Arc::new(FakeGuest {
+            world: Arc::clone(&self.world),
+            pid: self.record.pid,
+            data_dir: self.data_dir.clone(),
+        })
+    }
+
+    fn snapshot<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        include_memory: bool,
+        _progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>> {
+        async move {
+            let takes = *self.world.snapshot_takes.lock().unwrap();
+            tokio::time::sleep(takes).await;
+            if self.world.strikes(Fault::SnapshotFails) {
+                return Err(snapshot_failed("it was told to fail"));
+            }
+            let memory = include_memory.then(|| self.world.memory(self.record.pid));
+            self.world.change_volume(&self.data_dir, |volume| volume.freeze(snapshot, memory))?;
+            if self.world.strikes(Fault::SnapshotFailsHalfway) {
+                return Err(snapshot_failed("it was told to fail halfway"));
+            }
+            Ok(SnapshotTaken { pause: Duration::from_millis(7) })
+        }
+        .boxed()
+    }
+
+    fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
+        async move { self.world.delete_snapshot(&self.data_dir, snapshot).await }.boxed()
+    }
+
+    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>> {
+        async move { self.world.diff(&self.data_dir, snapshot) }.boxed()
+    }
+
+    fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async move { self.world.settle(&self.data_dir, known) }.boxed()
+    }
+
+    fn tidy<'a>(&'a self, _: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
+        async move {
+            if self.world.strikes(Fault::IdentifyFails) {
+                return Err(BootFailure::Failed { reason: "it was told to fail".to_owned() });
+            }
+            self.world.identify(self.record.pid, &spec.hostname);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn stalled(&self) -> BoxFuture<'static, String> {
+        self.world.stalled(self.record.pid)
+    }
+
+    fn go_on(&self) -> BoxFuture<'_, Result<Option<String>, SnapshotFailure>> {
+        async move { Ok(self.world.go_on(self.record.pid)) }.boxed()
     }
 
     fn exited(&self) -> BoxFuture<'static, ExitReason> {

@@ -4,21 +4,24 @@
 
 mod guest;
 mod machine;
+mod volume;
 mod world;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use agentiso_core::config::{Config, UserDirs};
-use agentiso_core::names::{WorkspaceName, WorkspaceRef};
-use agentiso_daemon::{CreateRequest, Daemon};
+use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
+use agentiso_daemon::{CreateRequest, Daemon, ExecSpec, OpError, Session};
 
+pub(crate) use volume::Volume;
 pub(crate) use world::{Fault, Handle, World};
 
-/// A configuration whose every path is below `root`.
+/// A configuration whose every path is below `root`, without a pool unless `more` asks for one.
 pub(crate) fn config(root: &Path, more: &str) -> Config {
     let dirs = UserDirs { uid: 1000, home: root.into(), state_home: None, runtime_dir: None };
-    let text = format!("[server]\nstate_file = \"{}/state.json\"\n{more}", root.display());
+    let pool = if more.contains("[pool]") { "" } else { "[pool]\nenabled = false\n" };
+    let text = format!("[server]\nstate_file = \"{}/state.json\"\n{pool}{more}", root.display());
     Config::parse(&text, &dirs).expect("a valid configuration")
 }
 
@@ -39,9 +42,20 @@ pub(crate) fn by_name(name: &str) -> WorkspaceRef {
     WorkspaceRef::parse(name)
 }
 
+pub(crate) fn snap(name: &str) -> SnapshotName {
+    SnapshotName::parse(name).expect("a valid name")
+}
+
+/// Runs a command in a workspace and gives back what it said.
+pub(crate) async fn say(session: &Session, workspace: &str, command: &str) -> Result<String, OpError> {
+    let outcome = session.guest(&by_name(workspace)).await?.exec(ExecSpec::shell(command)).await?;
+    assert_eq!(outcome.exit_code, Some(0), "{command}");
+    Ok(String::from_utf8(outcome.stdout.head.to_vec()).expect("text"))
+}
+
 /// Waits for something that another task is about to bring about.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while !holds() {
         assert!(tokio::time::Instant::now() < deadline, "{what} did not come about");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
