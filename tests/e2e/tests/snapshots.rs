@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
+use agentiso_testkit::{LONG, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 /// A process that counts into a file, and only in memory knows how far it is.
@@ -14,7 +14,7 @@ fn count(ws: &TestWorkspace<'_>) -> u64 {
 }
 
 fn counts_on(ws: &TestWorkspace<'_>, from: u64) {
-    eventually("the process counts on", Duration::from_secs(60), || count(ws) > from);
+    eventually("the process counts on", LONG, || count(ws) > from);
 }
 
 fn paths(changed: &Value) -> Vec<&str> {
@@ -79,7 +79,7 @@ fn a_workspace_goes_on_while_its_memory_is_taken_and_its_processes_come_back() {
     let random = ws.sh("od -An -tx1 -N16 /dev/urandom");
     assert_eq!(ws.snapshot_with_memory("m").json()["has_memory"], true);
     let taken = count(&ws);
-    eventually("the process goes on", Duration::from_secs(60), || count(&ws) > taken + 100);
+    eventually("the process goes on", LONG, || count(&ws) > taken + 40);
     ws.sh("echo lost > /root/lost");
     let reached = count(&ws);
 
