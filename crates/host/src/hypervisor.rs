@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
 use crate::agent::{AgentClient, AgentError};
@@ -218,7 +219,11 @@ impl Hypervisor {
     }
 
     /// Lets a guest that stands still for lack of room go on, or says what is missing.
-    pub async fn go_on(&self, spec: &MachineSpec, machine: &Machine) -> Result<Option<String>, SnapshotError> {
+    pub async fn go_on(
+        &self,
+        spec: &MachineSpec,
+        machine: &Machine,
+    ) -> Result<Option<String>, SnapshotError> {
         let missing = room::missing(spec)?;
         if missing.is_none() {
             self.watch_room(spec, machine).await;
@@ -305,15 +310,32 @@ impl Hypervisor {
         Ok(())
     }
 
+    /// Merges and shortens what can be, for a machine that has nothing better to do. Returns soon when interrupted.
+    pub async fn tidy(
+        &self,
+        spec: &MachineSpec,
+        machine: &Machine,
+        interrupted: &CancellationToken,
+    ) -> Result<(), SnapshotError> {
+        compact::online(&spec.data_dir, machine.qmp(), interrupted).await?;
+        compact::shorten(&spec.data_dir, Some(machine.qmp()), interrupted).await?;
+        self.watch_room(spec, machine).await;
+        Ok(())
+    }
+
     /// Space that is not given back now is given back by the next delete or start.
     async fn compact(&self, spec: &MachineSpec, machine: Option<&Machine>) {
+        let never = CancellationToken::new();
         let compacted = match machine {
             Some(machine) => {
-                let compacted = compact::online(&spec.data_dir, machine.qmp()).await;
+                let compacted = compact::online(&spec.data_dir, machine.qmp(), &never).await;
                 self.watch_room(spec, machine).await;
                 compacted
             }
-            None => compact::offline(&spec.data_dir).await,
+            None => match compact::offline(&spec.data_dir).await {
+                Ok(()) => compact::shorten(&spec.data_dir, None, &never).await,
+                Err(error) => Err(error),
+            },
         };
         if let Err(error) = compacted {
             tracing::warn!(workspace = %spec.id, %error, "layers of deleted snapshots were not merged");

@@ -6,9 +6,11 @@ mod common;
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_host::disk::{Qcow2Storage, Storage};
 use agentiso_host::{Machine, Progress, Rung};
 use common::{SMALL, TestHost, sh};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Starts a process that counts in a file, twenty times a second, and outlives the command that started it.
 async fn start_counter(machine: &Machine) {
@@ -148,4 +150,73 @@ async fn deleting_snapshots_of_a_running_machine_gives_their_space_back_and_keep
         host.watch(host.hypervisor.restore(&spec, snapshots[3], &Progress::silent()).await.unwrap());
     assert_eq!(sh(&restored.machine, "sha256sum < /root/data; cat /root/round").await, format!("{sum}\n3"));
     restored.machine.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_chain_is_shortened_under_a_running_machine_and_every_snapshot_stays() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    let mut snapshots = Vec::new();
+    for round in 0..20 {
+        sh(&machine, &format!("echo {round} > /root/round; head -c 100000 /dev/urandom > /root/r{round}"))
+            .await;
+        snapshots.push(host.snapshot(&spec, &machine, false).await);
+    }
+    let sums = "cd /root; sha256sum r* round";
+    let before = sh(&machine, sums).await;
+    let depth = || async { Qcow2Storage.chain(&spec.data_dir, None).await.unwrap().len() };
+    let long = depth().await;
+    host.hypervisor.tidy(&spec, &machine, &CancellationToken::new()).await.unwrap();
+    let short = depth().await;
+    eprintln!("{long} layers became {short}");
+    assert!(long > 20 && short < 10, "{long} layers became {short}");
+    assert_eq!(sh(&machine, &format!("echo 1 > /proc/sys/vm/drop_caches; {sums}")).await, before);
+    sh(&machine, "echo after > /root/after; sync").await;
+    snapshots.push(host.snapshot(&spec, &machine, false).await);
+    machine.kill().await;
+    for (at, round) in [(3, "3"), (15, "15"), (19, "19"), (20, "19")] {
+        let restored = host.hypervisor.restore(&spec, snapshots[at], &Progress::silent()).await.unwrap();
+        let restored = host.watch(restored);
+        assert_eq!(
+            sh(&restored.machine, "cat /root/round; ls /root | wc -l").await.lines().next(),
+            Some(round)
+        );
+        restored.machine.kill().await;
+    }
+    for snapshot in snapshots {
+        host.hypervisor.delete_snapshot(&spec, None, snapshot).await.unwrap();
+    }
+    assert!(depth().await <= 4, "{} layers are left", depth().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_has_used_up_its_disk_stands_still_and_goes_on_when_there_is_room() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    // The same workspace under a limit that it has reached already.
+    let mut limited = spec.clone();
+    limited.resources.disk_gb = 0;
+    host.hypervisor.tidy(&limited, &machine, &CancellationToken::new()).await.unwrap();
+    let writing = tokio::spawn({
+        let machine = machine.clone();
+        async move {
+            sh(&machine, "head -c 30000000 /dev/zero | tr '\\0' x > /root/big; sync; sha256sum < /root/big")
+                .await
+        }
+    });
+    let reason = tokio::time::timeout(Duration::from_secs(60), machine.stalled()).await.unwrap();
+    assert!(reason.contains("used up its disk"), "{reason}");
+    let missing = host.hypervisor.go_on(&limited, &machine).await.unwrap();
+    assert!(missing.unwrap().contains("delete snapshots"));
+    assert!(!writing.is_finished());
+    assert_eq!(host.hypervisor.go_on(&spec, &machine).await.unwrap(), None);
+    let sum = tokio::time::timeout(Duration::from_secs(120), writing).await.unwrap().unwrap();
+    assert_eq!(sum, sh(&machine, "head -c 30000000 /dev/zero | tr '\\0' x | sha256sum").await);
+    machine.kill().await;
 }

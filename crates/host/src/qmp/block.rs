@@ -9,6 +9,19 @@ use tokio::sync::broadcast::error::RecvError;
 use super::client::{QmpClient, QmpError};
 use crate::qemu::argv::{file_node, qcow2_node};
 
+/// The one merge that runs at a time.
+const JOB: &str = "merge";
+
+/// A cancelled merge ends with the request that is under way.
+const CANCEL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// The node of a layer that we open. Node names begin with a letter and have at most 31 characters, the name of the
+/// file's node below it included.
+pub(crate) fn node_name(layer: &Path) -> String {
+    let name = layer.file_stem().unwrap_or_default().to_string_lossy();
+    format!("d-{name}").chars().take(26).collect()
+}
+
 /// A file that QEMU has open as part of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskNode {
@@ -22,6 +35,19 @@ impl QmpClient {
         let drives = self.execute("query-block", None).await?;
         let inserted = drives.get(0).and_then(|drive| drive.get("inserted"));
         inserted.and_then(disk_node).ok_or_else(|| unexpected("query-block"))
+    }
+
+    /// The files of the disk, from the head down to the image.
+    pub async fn disk_chain(&self) -> Result<Vec<PathBuf>, QmpError> {
+        let drives = self.execute("query-block", None).await?;
+        let mut image = drives.get(0).map(|drive| &drive["inserted"]["image"]);
+        let mut files = Vec::new();
+        while let Some(found) = image.filter(|image| image.is_object()) {
+            let name = found["filename"].as_str().and_then(file_of);
+            files.push(name.ok_or_else(|| unexpected("query-block"))?);
+            image = Some(&found["backing-image"]);
+        }
+        Ok(files)
     }
 
     /// Every qcow2 file that is open, the head included.
@@ -48,6 +74,57 @@ impl QmpClient {
         self.execute("blockdev-snapshot", Some(json!({"node": head, "overlay": overlay}))).await.map(drop)
     }
 
+    /// Puts the head on another layer that reads as the one it lies on, and closes those that nobody reads any more.
+    pub async fn put_on(&self, layer: &Path, instead_of: &[PathBuf]) -> Result<(), QmpError> {
+        let head = self.disk_head().await?;
+        let below = node_name(layer);
+        let mut options = qcow2_node(&below, layer);
+        options["read-only"] = json!(true);
+        options["file"]["read-only"] = json!(true);
+        self.execute("blockdev-add", Some(options)).await?;
+        let mut options = qcow2_node(&head.node, &head.file);
+        options["file"] = json!(file_node(&head.node));
+        options["backing"] = json!(below);
+        if let Err(error) = self.execute("blockdev-reopen", Some(json!({"options": [options]}))).await {
+            self.close_overlay(&below).await?;
+            return Err(error);
+        }
+        let name = layer.file_name().unwrap_or_default().to_string_lossy();
+        let header = json!({"device": head.node, "image-node-name": head.node, "backing-file": name});
+        self.execute("change-backing-file", Some(header)).await?;
+        let open = self.disk_nodes().await?;
+        for file in instead_of {
+            for node in open.iter().filter(|node| node.file == *file) {
+                // What QEMU opened by itself it has closed by itself.
+                if let Err(error) = self.close_overlay(&node.node).await {
+                    tracing::debug!(node = node.node, %error, "a layer is not closed by us");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a merge that whoever began it does not wait for any more.
+    pub async fn end_merge(&self) -> Result<(), QmpError> {
+        let mut events = self.events();
+        let running = |jobs: &Value| jobs.as_array().is_some_and(|jobs| !jobs.is_empty());
+        if !running(&self.execute("query-block-jobs", None).await?) {
+            return Ok(());
+        }
+        // One that has just ended refuses, which is as well.
+        let _ = self.execute("block-job-cancel", Some(json!({"device": JOB, "force": true}))).await;
+        let ended = async {
+            while running(&self.execute("query-block-jobs", None).await?) {
+                if let Err(RecvError::Closed) = events.recv().await {
+                    return Err(QmpError::Closed);
+                }
+            }
+            Ok(())
+        };
+        let ended = tokio::time::timeout(CANCEL_DEADLINE, ended).await;
+        ended.unwrap_or_else(|_elapsed| Err(merge_failed("it could not be cancelled")))
+    }
+
     /// Has QEMU tell when the file below the head grows beyond this length.
     pub async fn watch_growth(&self, head: &str, length: u64) -> Result<(), QmpError> {
         let arguments = json!({"node-name": file_node(head), "write-threshold": length});
@@ -63,7 +140,6 @@ impl QmpClient {
         below: &str,
         deadline: Duration,
     ) -> Result<(), QmpError> {
-        const JOB: &str = "merge";
         let mut events = self.events();
         let arguments = json!({
             "job-id": JOB, "device": head, "top-node": layer, "base-node": into, "backing-file": below,
@@ -104,7 +180,7 @@ impl QmpClient {
 
     /// Closes a layer that is not part of the disk any more. One that we opened ourselves stays open until then, and
     /// QEMU (10.0) crashes in a later merge if its file is gone by that time.
-    async fn forget_node(&self, node: &str) -> Result<(), QmpError> {
+    pub(crate) async fn forget_node(&self, node: &str) -> Result<(), QmpError> {
         let is_open = |nodes: Vec<DiskNode>| nodes.iter().any(|open| open.node == node);
         if is_open(self.disk_nodes().await?) {
             self.close_overlay(node).await?;

@@ -9,5 +9,6 @@ mod migration;
 mod wire;
 
 pub use block::DiskNode;
+pub(crate) use block::node_name;
 pub use client::{QmpClient, QmpError};
 pub use wire::{Event, ShutdownCause};

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::error::SnapshotError;
-use crate::disk::{Merge, Qcow2Storage, Storage};
+use crate::disk::{KEYFRAME_AFTER, Merge, Qcow2Storage, Storage};
 use crate::qmp::{QmpClient, QmpError};
 
 /// One merge copies what the upper layer holds. What takes longer is tried again when the next snapshot goes.
@@ -19,8 +21,13 @@ pub(crate) async fn offline(dir: &Path) -> Result<(), SnapshotError> {
 }
 
 /// The same while the machine runs. What it writes to is left alone: it is merged when the machine is down.
-pub(crate) async fn online(dir: &Path, qmp: &QmpClient) -> Result<(), SnapshotError> {
-    loop {
+pub(crate) async fn online(
+    dir: &Path,
+    qmp: &QmpClient,
+    interrupted: &CancellationToken,
+) -> Result<(), SnapshotError> {
+    qmp.end_merge().await?;
+    while !interrupted.is_cancelled() {
         let merges = Qcow2Storage.redundant(dir).await?;
         let Some(merge) = merges.into_iter().find(|merge| !merge.child_is_head) else { return Ok(()) };
         if !merge.under_head {
@@ -35,11 +42,48 @@ pub(crate) async fn online(dir: &Path, qmp: &QmpClient) -> Result<(), SnapshotEr
                 reason: format!("QEMU does not have {} open", file.display()),
             })
         };
+        let chain = qmp.disk_chain().await?;
+        if !chain.contains(&merge.child) && chain.contains(&merge.into) {
+            // It was merged by somebody who did not wait for the end.
+            if let Ok(child) = node(&merge.child) {
+                qmp.forget_node(&child).await?;
+            }
+            Qcow2Storage.merged_online(dir, &merge).await?;
+            continue;
+        }
         let (child, into) = (node(&merge.child)?, node(&merge.into)?);
         Qcow2Storage.begin_merge(dir, &merge).await?;
         tracing::debug!(?merge, %child, %into, "merging two layers");
-        commit(qmp, &child, &into, &merge).await?;
+        tokio::select! {
+            biased;
+            committed = commit(qmp, &child, &into, &merge) => committed?,
+            // What is merged so far does no harm, and the rest is merged another time.
+            () = interrupted.cancelled() => return Ok(qmp.end_merge().await?),
+        }
         Qcow2Storage.merged_online(dir, &merge).await?;
+    }
+    Ok(())
+}
+
+/// Shortens a chain of many layers: what lies below the head is copied into one. Copying can be interrupted; what
+/// comes after it is a few small steps.
+pub(crate) async fn shorten(
+    dir: &Path,
+    qmp: Option<&QmpClient>,
+    interrupted: &CancellationToken,
+) -> Result<(), SnapshotError> {
+    loop {
+        let keyframe = tokio::select! {
+            biased;
+            () = interrupted.cancelled() => return Ok(()),
+            keyframe = Qcow2Storage.keyframe(dir, KEYFRAME_AFTER) => keyframe?,
+        };
+        let Some(keyframe) = keyframe else { return Ok(()) };
+        if let (Some(qmp), true) = (qmp, keyframe.head_is_above) {
+            qmp.put_on(&keyframe.file, &keyframe.replaces).await?;
+        }
+        Qcow2Storage.adopt_keyframe(dir, &keyframe).await?;
+        tracing::debug!(dir = %dir.display(), layers = keyframe.replaces.len(), "a chain of layers was shortened");
     }
 }
 

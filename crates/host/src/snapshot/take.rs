@@ -14,7 +14,7 @@ use crate::boot::launch::Host;
 use crate::disk::{Pivot, Qcow2Storage, Storage};
 use crate::machine::Machine;
 use crate::progress::Progress;
-use crate::qmp::{Event, QmpClient, QmpError};
+use crate::qmp::{Event, QmpClient, QmpError, node_name};
 use crate::spec::MachineSpec;
 use crate::templates::key::HostInputs;
 
@@ -129,9 +129,9 @@ struct Overlay<'a> {
 impl<'a> Overlay<'a> {
     async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
         let head = qmp.disk_head().await?.node;
-        let name = pivot.to.file_stem().unwrap_or_default().to_string_lossy();
-        // Node names begin with a letter and have at most 31 characters, the file's below it included.
-        let node: String = format!("d-{name}").chars().take(26).collect();
+        // Somebody may have begun a merge and gone.
+        qmp.end_merge().await?;
+        let node = node_name(&pivot.to);
         qmp.open_overlay(&node, &pivot.to).await?;
         Ok(Self { qmp, head, node })
     }
