@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_place_is_in_the_file_and_on_a_cluster() {
-        assert_eq!(place(3 * CLUSTER | COPIED, 3 * CLUSTER + 1).unwrap(), 3 * CLUSTER);
+        assert_eq!(place((3 * CLUSTER) | COPIED, 3 * CLUSTER + 1).unwrap(), 3 * CLUSTER);
         assert!(place(3 * CLUSTER, 3 * CLUSTER).is_err());
         assert!(place(3 * CLUSTER + 512, 9 * CLUSTER).is_err());
     }

@@ -19,11 +19,13 @@ use crate::disk::volume::KeyframeNote;
 pub(super) fn make(layers: &impl Layers, dir: &Path, after: usize) -> Result<Option<Keyframe>, DiskError> {
     let mut open = Open::at(layers, dir)?;
     if open.volume.flattening.is_none() {
+        let graph = open.graph()?;
         // What is being merged changes while it is looked at.
-        if open.volume.pivot.is_some() || open.volume.merging.is_some() {
+        let mut merges = graph.redundant(&open.volume).into_iter();
+        let merging = merges.any(|found| Some(found.note) == open.volume.merging);
+        if merging || open.volume.pivot.is_some() {
             return Ok(None);
         }
-        let graph = open.graph()?;
         let run = graph.long_run(&open.volume, after.max(2));
         let Some(top) = run.first() else { return Ok(None) };
         let note = KeyframeNote { file: LayerName::unique(), top: top.clone() };
