@@ -75,6 +75,10 @@ impl TestHost {
             "[resources]\ndefault_vcpus = {vcpus}\ndefault_memory_mb = {memory_mb}\ndefault_disk_gb = {disk_gb}\n\
              max_workspaces = {max_workspaces}\n[rate_limit]\nenabled = false\n{config}\n",
         );
+        // Machines that stand ready would only be in the way of tests that are not about them.
+        if !config.contains("[pool]") {
+            text.push_str("[pool]\nenabled = false\n");
+        }
         text
     }
 

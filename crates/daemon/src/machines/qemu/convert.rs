@@ -4,10 +4,16 @@ use agentiso_core::address::mac_for;
 use agentiso_core::config::Config;
 use agentiso_host::agent::{AgentError, ErrorCode, NetworkIdentity};
 use agentiso_host::templates::{TemplateInfo as HostTemplate, TemplateKind};
-use agentiso_host::{BaseImage, BootError, Identity, OnSpawn};
+use agentiso_host::diff::ext4::Kind;
+use agentiso_host::diff::{self, PathDiff};
+use agentiso_host::disk::{SnapshotSizes, VolumeSizes};
+use agentiso_host::{BaseImage, BootError, Comparison, Identity, OnSpawn, SnapshotError};
 
 use super::artefacts;
-use crate::machines::{AgentFailure, BootFailure, HostFacts, MachineSpec, TemplateInfo};
+use crate::machines::{
+    AgentFailure, BootFailure, ChangedPath, ChangedPaths, HostFacts, MachineSpec, SnapshotDiff, SnapshotFailure,
+    SnapshotUsage, TemplateInfo, VolumeUsage,
+};
 
 pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> agentiso_host::MachineSpec {
     let subnet = config.subnet();
@@ -45,6 +51,55 @@ pub(super) fn boot_failure(error: BootError) -> BootFailure {
     BootFailure::Failed { reason: error.to_string() }
 }
 
+pub(super) fn snapshot_failure(error: SnapshotError) -> SnapshotFailure {
+    match error.is_out_of_space() {
+        true => SnapshotFailure::NoSpace { what: error.to_string() },
+        false => SnapshotFailure::Failed { reason: error.to_string() },
+    }
+}
+
+pub(super) fn diff(comparison: Comparison) -> SnapshotDiff {
+    let (paths, paths_unknown) = match comparison.paths {
+        Ok(paths) => (Some(changed_paths(paths)), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    SnapshotDiff { changed_bytes: comparison.changed_bytes, paths, paths_unknown }
+}
+
+fn changed_paths(diff: PathDiff) -> ChangedPaths {
+    let all = |paths: Vec<diff::ChangedPath>| paths.iter().map(changed_path).collect();
+    ChangedPaths {
+        added: all(diff.added),
+        modified: all(diff.modified),
+        removed: all(diff.removed),
+        added_total: diff.counts.added,
+        modified_total: diff.counts.modified,
+        removed_total: diff.counts.removed,
+    }
+}
+
+fn changed_path(changed: &diff::ChangedPath) -> ChangedPath {
+    let kind = match changed.kind {
+        Kind::File => "file",
+        Kind::Directory => "dir",
+        Kind::Symlink => "symlink",
+        Kind::CharacterDevice | Kind::BlockDevice | Kind::Pipe | Kind::Socket => "other",
+    };
+    ChangedPath { path: changed.lossy().into_owned(), kind: kind.to_owned(), size: changed.size }
+}
+
+pub(super) fn usage(sizes: VolumeSizes) -> VolumeUsage {
+    let snapshot = |of: SnapshotSizes| SnapshotUsage {
+        used_bytes: of.used_bytes,
+        referenced_bytes: of.referenced_bytes,
+    };
+    VolumeUsage {
+        used_bytes: sizes.used_bytes,
+        virtual_bytes: sizes.virtual_bytes,
+        snapshots: sizes.snapshots.into_iter().map(|(id, of)| (id, snapshot(of))).collect(),
+    }
+}
+
 pub(super) fn agent_failure(error: AgentError) -> AgentFailure {
     let text = error.to_string();
     match error {
@@ -69,6 +124,7 @@ pub(super) fn template(info: &HostTemplate) -> TemplateInfo {
     let inputs = &info.manifest.inputs;
     let (kind, disk_gb) = match &inputs.kind {
         TemplateKind::Bare => ("bare".to_owned(), None),
+        TemplateKind::Snapshot => ("snapshot".to_owned(), None),
         TemplateKind::Image { image_name, disk_gb, .. } => (image_name.clone(), Some(*disk_gb)),
     };
     TemplateInfo {

@@ -15,9 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentiso_core::config::Config;
+use agentiso_core::ids::SnapshotId;
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
+use agentiso_core::space::HostSpace;
 use agentiso_host::process::Process;
 use agentiso_host::strays::{self, Stray};
 use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
@@ -26,8 +28,8 @@ use futures::future::BoxFuture;
 use tokio::sync::{OnceCell, mpsc};
 
 use super::{
-    AttachFailure, BootFailure, Booted, DiskUsage, EraseFailure, HostFacts, ImageFailure, ImageRef, Machine,
-    MachineRecord, MachineSpec, Machines, Progress, SpawnHook, TemplateInfo,
+    AttachFailure, BootFailure, Booted, EraseFailure, HostFacts, ImageFailure, ImageRef, Machine, MachineRecord,
+    MachineSpec, Machines, Progress, SnapshotDiff, SnapshotFailure, SpawnHook, TemplateInfo, VolumeUsage,
 };
 use machine::QemuMachine;
 
@@ -40,19 +42,25 @@ const MIB: u64 = 1 << 20;
 /// that, and what is missing may be built while it runs.
 #[derive(Debug)]
 pub struct QemuMachines {
-    config: Config,
+    config: Arc<Config>,
     hypervisor: OnceCell<Hypervisor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Disk {
-    Fresh,
-    Existing,
+enum Way {
+    /// A fresh disk of its image.
+    Create,
+    /// The disk it has.
+    Start,
+    /// The disk, and the memory if there is one, of a snapshot.
+    Restore(SnapshotId),
+    /// What a branch gave it.
+    Branch,
 }
 
 impl QemuMachines {
     pub fn new(config: Config) -> Self {
-        Self { config, hypervisor: OnceCell::new() }
+        Self { config: Arc::new(config), hypervisor: OnceCell::new() }
     }
 
     async fn hypervisor(&self) -> Result<&Hypervisor, BootFailure> {
@@ -82,7 +90,7 @@ impl QemuMachines {
     async fn boot(
         &self,
         spec: &MachineSpec,
-        disk: Disk,
+        way: Way,
         spawned: SpawnHook,
         progress: &Progress,
     ) -> Result<Booted, BootFailure> {
@@ -100,9 +108,11 @@ impl QemuMachines {
         });
         let spec = convert::spec(&self.config, spec, on_spawn);
         let booting = async {
-            match disk {
-                Disk::Fresh => hypervisor.create(&spec, progress).await,
-                Disk::Existing => hypervisor.start(&spec, progress).await,
+            match way {
+                Way::Create => hypervisor.create(&spec, progress).await,
+                Way::Start => hypervisor.start(&spec, progress).await,
+                Way::Restore(snapshot) => hypervisor.restore(&spec, snapshot, progress).await,
+                Way::Branch => hypervisor.create_branch(&spec, progress).await,
             }
         };
         let booted = tokio::select! {
@@ -112,10 +122,15 @@ impl QemuMachines {
             booted = booting => booted.map_err(convert::boot_failure)?,
         };
         Ok(Booted {
-            machine: Arc::new(QemuMachine::new(booted.machine)),
+            machine: Arc::new(QemuMachine::new(&self.config, hypervisor, spec.clone(), booted.machine)),
             rung: booted.rung,
             boot_time: booted.boot_time,
+            warning: booted.warning,
         })
+    }
+
+    fn spec(&self, spec: &MachineSpec) -> agentiso_host::MachineSpec {
+        convert::spec(&self.config, spec, OnSpawn::default())
     }
 
     fn processes_of(&self, wanted: impl Fn(&Stray) -> bool) -> Vec<Stray> {
@@ -140,7 +155,7 @@ impl Machines for QemuMachines {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spec, Disk::Fresh, spawned, progress).boxed()
+        self.boot(spec, Way::Create, spawned, progress).boxed()
     }
 
     fn start<'a>(
@@ -149,7 +164,78 @@ impl Machines for QemuMachines {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
-        self.boot(spec, Disk::Existing, spawned, progress).boxed()
+        self.boot(spec, Way::Start, spawned, progress).boxed()
+    }
+
+    fn restore<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
+        self.boot(spec, Way::Restore(snapshot), spawned, progress).boxed()
+    }
+
+    fn branch<'a>(
+        &'a self,
+        source: &'a MachineSpec,
+        snapshot: SnapshotId,
+        fork: &'a MachineSpec,
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await.map_err(unusable)?;
+            let branched = hypervisor.branch(&self.spec(source), snapshot, &self.spec(fork)).await;
+            branched.map_err(convert::snapshot_failure)
+        }
+        .boxed()
+    }
+
+    fn create_branch<'a>(
+        &'a self,
+        fork: &'a MachineSpec,
+        spawned: SpawnHook,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Booted, BootFailure>> {
+        self.boot(fork, Way::Branch, spawned, progress).boxed()
+    }
+
+    fn delete_snapshot<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await.map_err(unusable)?;
+            let deleted = hypervisor.delete_snapshot(&self.spec(spec), None, snapshot).await;
+            deleted.map_err(convert::snapshot_failure)
+        }
+        .boxed()
+    }
+
+    fn diff<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await.map_err(unusable)?;
+            let diff = hypervisor.diff(&self.spec(spec), None, snapshot).await;
+            diff.map(convert::diff).map_err(convert::snapshot_failure)
+        }
+        .boxed()
+    }
+
+    fn settle<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        known: &'a [SnapshotId],
+    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await.map_err(unusable)?;
+            hypervisor.settle(&self.spec(spec), None, known).await.map_err(convert::snapshot_failure)
+        }
+        .boxed()
     }
 
     fn is_alive(&self, record: &MachineRecord) -> bool {
@@ -165,9 +251,11 @@ impl Machines for QemuMachines {
             let hypervisor = self.hypervisor().await;
             let hypervisor =
                 hypervisor.map_err(|error| AttachFailure::HostUnfit { reason: error.to_string() })?;
-            let spec = convert::spec(&self.config, spec, OnSpawn::default());
+            let spec = self.spec(spec);
             match hypervisor.attach(&spec, record).await {
-                Ok(machine) => Ok(Arc::new(QemuMachine::new(machine)) as Arc<dyn Machine>),
+                Ok(machine) => {
+                    Ok(Arc::new(QemuMachine::new(&self.config, hypervisor, spec.clone(), machine)) as Arc<dyn Machine>)
+                }
                 Err(AttachError::Gone) => Err(AttachFailure::Gone),
                 Err(error @ (AttachError::Process(_) | AttachError::Qmp(_) | AttachError::Agent(_))) => {
                     Err(AttachFailure::Unreachable { reason: error.to_string() })
@@ -249,9 +337,8 @@ impl Machines for QemuMachines {
         hypervisor.map(|h| h.templates().list().iter().map(convert::template).collect()).unwrap_or_default()
     }
 
-    fn disk_usage(&self, spec: &MachineSpec) -> Option<DiskUsage> {
-        let sizes = agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir).ok()?;
-        Some(DiskUsage { used_bytes: sizes.used_bytes, virtual_bytes: sizes.virtual_bytes })
+    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage> {
+        agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir).ok().map(convert::usage)
     }
 
     fn host_memory(&self) -> Option<HostMemory> {
@@ -259,9 +346,20 @@ impl Machines for QemuMachines {
         Some(HostMemory { total_mb: memory.total_bytes / MIB, available_mb: memory.available_bytes / MIB })
     }
 
+    fn host_space(&self) -> Option<HostSpace> {
+        let found = rustix::fs::statvfs(&self.config.paths.data).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        // What is left for root alone is not left for us.
+        Some(HostSpace { total_bytes: bytes(found.f_blocks), available_bytes: bytes(found.f_bavail) })
+    }
+
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>> {
         async move { Ok(convert::facts(self.hypervisor().await?.facts())) }.boxed()
     }
+}
+
+fn unusable(failure: BootFailure) -> SnapshotFailure {
+    SnapshotFailure::Failed { reason: failure.to_string() }
 }
 
 /// Ends the recorded process, if it is still that process, and waits until it is gone.

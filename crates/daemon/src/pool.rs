@@ -1,0 +1,210 @@
+//! Machines that stand ready: of the default image and size, restored, idle, nobody's.
+//!
+//! ```text
+//!  made in the background ──▶ ready ──▶ claimed: given its identity, and a workspace from then on
+//!                               └──▶ ended, outdated, or in the way: removed
+//! ```
+//!
+//! Nothing of the pool is in the ledger and its machines are in no list. What a crash leaves of it is found by the
+//! next daemon as machines and directories that belong to no workspace, and removed.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::resources::Resources;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+
+use crate::machines::{ImageRef, Machine, MachineSpec, Progress};
+use crate::shared::Shared;
+
+/// Whoever just got a machine uses the host first; then the next one is made.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// How long to leave it after a machine could not be made, at first and at most.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+/// The address of a machine that is nobody's yet. It is replaced before anybody sees it.
+const NOWHERE: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 2);
+
+/// A machine that is up under a name that does not count.
+#[derive(Debug)]
+pub(crate) struct Standby {
+    pub(crate) spec: MachineSpec,
+    pub(crate) machine: Arc<dyn Machine>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    ready: Mutex<Vec<Standby>>,
+    /// Something was taken, or room is needed.
+    changed: Notify,
+}
+
+impl Pool {
+    fn ready(&self) -> MutexGuard<'_, Vec<Standby>> {
+        // Every change is one push or remove.
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a machine that is exactly what is wanted. It is the caller's from then on.
+    pub(crate) fn claim(&self, image: &ImageRef, resources: Resources) -> Option<Standby> {
+        let mut ready = self.ready();
+        let fits = |standby: &Standby| standby.spec.image == *image && standby.spec.resources == resources;
+        let at = ready.iter().position(fits)?;
+        let standby = ready.remove(at);
+        drop(ready);
+        self.changed.notify_one();
+        Some(standby)
+    }
+
+    /// Puts back a machine that was claimed and not touched.
+    pub(crate) fn give_back(&self, standby: Standby) {
+        self.ready().push(standby);
+    }
+
+    /// Takes everything if it is needed, so that somebody else can have the memory.
+    pub(crate) fn drain_if(&self, needed: bool) -> Vec<Standby> {
+        if needed { std::mem::take(&mut *self.ready()) } else { Vec::new() }
+    }
+}
+
+/// Ends a machine that nobody wants and removes what belongs to it.
+pub(crate) async fn discard(shared: &Shared, standby: Standby) {
+    standby.machine.kill().await;
+    remove(shared, &standby.spec).await;
+}
+
+async fn remove(shared: &Shared, spec: &MachineSpec) {
+    shared.machines.halt(spec, None).await;
+    if let Err(error) = shared.machines.erase(spec).await {
+        tracing::error!(%error, "a machine of the pool left something behind");
+    }
+}
+
+/// Keeps the pool filled until the daemon closes, and empties it then.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let resources = shared.config.default_resources();
+    let size = shared.config.pool.size_for(resources.memory_mb) as usize;
+    if size == 0 {
+        return;
+    }
+    let mut patience = PATIENCE.0;
+    loop {
+        let closing = shared.closing.clone();
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => break,
+            filled = fill(&shared, size, resources) => match filled {
+                Ok(()) => {
+                    patience = PATIENCE.0;
+                    changed(&shared).await;
+                }
+                Err(reason) => {
+                    tracing::info!(reason, "the pool is not full");
+                    let woken = tokio::time::timeout(patience, shared.closing.cancelled()).await;
+                    if woken.is_ok() {
+                        break;
+                    }
+                    patience = (patience * 2).min(PATIENCE.1);
+                }
+            },
+        }
+    }
+    for standby in shared.pool.drain_if(true) {
+        discard(&shared, standby).await;
+    }
+}
+
+/// Resolves when the pool is not what it was: one was claimed, or one ended by itself (and is then removed).
+async fn changed(shared: &Arc<Shared>) {
+    let mut ends: FuturesUnordered<_> = {
+        let ready = shared.pool.ready();
+        ready.iter().map(|standby| ended(standby.spec.id, Arc::clone(&standby.machine))).collect()
+    };
+    tokio::select! {
+        biased;
+        () = shared.closing.cancelled() => {}
+        () = shared.pool.changed.notified() => {
+            // Dropped without harm when the daemon closes.
+            let _ = tokio::time::timeout(BREATH, shared.closing.cancelled()).await;
+        }
+        Some(id) = ends.next() => {
+            let dead = {
+                let mut ready = shared.pool.ready();
+                ready.iter().position(|standby| standby.spec.id == id).map(|at| ready.remove(at))
+            };
+            if let Some(dead) = dead {
+                tracing::warn!("a machine of the pool ended by itself");
+                remove(shared, &dead.spec).await;
+            }
+        }
+    }
+}
+
+async fn ended(id: WorkspaceId, machine: Arc<dyn Machine>) -> WorkspaceId {
+    machine.exited().await;
+    id
+}
+
+/// Makes machines until there are enough, one at a time. Machines of an image that was rebuilt go first.
+async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result<(), String> {
+    let name = shared.config.storage.base_image.clone();
+    let image = shared.machines.image(&name).map_err(|failure| failure.to_string())?;
+    let outdated: Vec<_> = {
+        let mut ready = shared.pool.ready();
+        let (kept, outdated) = std::mem::take(&mut *ready).into_iter().partition(|s| s.spec.image == image);
+        *ready = kept;
+        outdated
+    };
+    for standby in outdated {
+        discard(shared, standby).await;
+    }
+    while shared.pool.ready().len() < size {
+        let memory = shared.machines.host_memory();
+        let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);
+        admitted.map_err(|error| error.to_string())?;
+        let spec = shared.standby_spec(image.clone(), resources, NOWHERE);
+        // Dropped when the daemon closes; what was made of it by then is removed all the same.
+        let made = Unfinished { shared, spec: Some(spec.clone()) };
+        let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);
+        let booted = shared.machines.create(&spec, nobody, &Progress::silent()).await;
+        match booted {
+            Ok(booted) => {
+                made.keep();
+                tracing::debug!(rung = %booted.rung, "a machine stands ready");
+                shared.pool.ready().push(Standby { spec, machine: booted.machine });
+            }
+            Err(failure) => {
+                made.keep();
+                remove(shared, &spec).await;
+                return Err(failure.to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the directories of a machine whose making was cut short.
+struct Unfinished<'a> {
+    shared: &'a Arc<Shared>,
+    spec: Option<MachineSpec>,
+}
+
+impl Unfinished<'_> {
+    fn keep(mut self) {
+        self.spec = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(spec) = self.spec.take() {
+            let shared = Arc::clone(self.shared);
+            self.shared.tasks.spawn(async move { remove(&shared, &spec).await });
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A host whose disk is full: the guest is suspended, loses nothing and goes on when there is room.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use agentiso_testkit::{HostOptions, TestHost, eventually, host_or_skip, record_skip};
+use serde_json::json;
+
+/// A small file system of our own below /tmp, gone when this is dropped.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(megabytes: u32) -> Result<Self, String> {
+        let dir = Path::new("/tmp").join(format!("aiso-full-{}", std::process::id()));
+        std::fs::create_dir(&dir).map_err(|error| error.to_string())?;
+        let disk = Self(dir);
+        let size = format!("size={megabytes}m");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&disk.0).status();
+        match mounted {
+            Ok(status) if status.success() => Ok(disk),
+            Ok(_) | Err(_) => Err("a file system can only be mounted by root".to_owned()),
+        }
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let output = Command::new("df").args(["--output=avail", "-B1"]).arg(&self.0).output().expect("df runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.lines().nth(1).expect("a second line").trim().parse().expect("a number")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_guest_that_fills_the_hosts_disk_is_suspended_and_goes_on_when_there_is_room() {
+    drop(host_or_skip!());
+    let disk = match SmallDisk::mount(2500) {
+        Ok(disk) => disk,
+        Err(reason) => return record_skip(&reason),
+    };
+    let host = TestHost::start_with(HostOptions { parent: disk.0.clone(), ..HostOptions::default() });
+    let client = host.client();
+    let ws = client.workspace();
+    // Somebody else fills the host's disk but for a little.
+    let filler = disk.0.join("filler");
+    let length = disk.free_bytes() - (20 << 20);
+    let filled = Command::new("fallocate").arg("-l").arg(length.to_string()).arg(&filler).status();
+    assert!(filled.expect("fallocate runs").success());
+    ws.sh("nohup sh -c 'head -c 60000000 /dev/zero | tr \"\\0\" x > /root/big; sync; echo > /root/done' >/dev/null 2>&1 &");
+    eventually("the guest is suspended", Duration::from_secs(90), || ws.state() == "suspended");
+    ws.tool_error("exec", json!({ "command": "true" })).mentions(&["no room"]);
+    client.tool_error("workspace_create", json!({})).mentions(&["space"]);
+
+    std::fs::remove_file(&filler).expect("the filler goes");
+    eventually("the guest goes on", Duration::from_secs(90), || ws.state() == "running");
+    ws.sh("while [ ! -e /root/done ]; do sleep 0.2; done");
+    let expected = ws.sh("head -c 60000000 /dev/zero | tr '\\0' x | sha256sum");
+    assert_eq!(ws.sh("sha256sum < /root/big"), expected);
+    ws.destroy();
+    host.assert_no_workspaces_left();
+}
