@@ -72,24 +72,33 @@ fn reads(workspace: &TestWorkspace<'_>) -> Measured {
     Measured::times((0..READS).map(|_| read()).collect::<Vec<_>>())
 }
 
-/// What all files of a workspace take on the host's disk.
+/// What the files of a workspace take on the host's disk.
 fn on_disk(host: &TestHost, workspace: &TestWorkspace<'_>) -> Result<u64> {
     workspace.sh("sync");
-    let mut blocks = BTreeMap::new();
-    count(&host.data().join("workspaces").join(&workspace.id), &mut blocks)?;
-    Ok(blocks.values().sum::<u64>() * BLOCK)
+    let mut files = BTreeMap::new();
+    find(&host.data().join("workspaces").join(&workspace.id), &mut files)?;
+    // One that has names elsewhere is the image's and not the workspace's.
+    let own = files.values().filter(|file| file.names_here == file.names);
+    Ok(own.map(|file| file.blocks * BLOCK).sum())
 }
 
-/// Blocks by inode: a file with two names takes its place once.
-fn count(dir: &Path, blocks: &mut BTreeMap<(u64, u64), u64>) -> Result<()> {
+struct File {
+    blocks: u64,
+    names: u64,
+    names_here: u64,
+}
+
+/// All files below, by inode: one with two names takes its place once.
+fn find(dir: &Path, files: &mut BTreeMap<(u64, u64), File>) -> Result<()> {
     for entry in std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
         let entry = entry.context("reading a directory")?;
         let metadata = entry.metadata().with_context(|| format!("reading {}", entry.path().display()))?;
         if metadata.is_dir() {
-            count(&entry.path(), blocks)?;
-        } else {
-            blocks.insert((metadata.dev(), metadata.ino()), metadata.blocks());
+            find(&entry.path(), files)?;
+            continue;
         }
+        let file = File { blocks: metadata.blocks(), names: metadata.nlink(), names_here: 0 };
+        files.entry((metadata.dev(), metadata.ino())).or_insert(file).names_here += 1;
     }
     Ok(())
 }
@@ -99,14 +108,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_two_names_counts_once() {
+    fn a_file_with_two_names_is_one_file() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("below")).unwrap();
         std::fs::write(dir.path().join("below/one"), vec![1; 100_000]).unwrap();
         std::fs::hard_link(dir.path().join("below/one"), dir.path().join("two")).unwrap();
-        let mut blocks = BTreeMap::new();
-        count(dir.path(), &mut blocks).unwrap();
-        assert_eq!(blocks.len(), 1);
-        assert!(blocks.values().sum::<u64>() * BLOCK >= 100_000);
+        let mut files = BTreeMap::new();
+        find(dir.path(), &mut files).unwrap();
+        let [file] = &files.into_values().collect::<Vec<_>>()[..] else { panic!("not one file") };
+        assert_eq!((file.names, file.names_here), (2, 2));
+        assert!(file.blocks * BLOCK >= 100_000);
     }
 }

@@ -25,7 +25,7 @@
 
 /* A second that began while the loop stood still is not noted; the next one is waited for. */
 #define CLOSE_ENOUGH 500
-#define ATTEMPTS 30
+#define ATTEMPTS 90
 
 struct shared {
     _Atomic uint64_t largest;
