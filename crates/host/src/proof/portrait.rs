@@ -229,7 +229,7 @@ eth0\t00002A0A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
         let changes: [fn(&mut Portrait); 6] = [
             |p| p.macs = vec!["02:00:00:00:00:01".to_owned()],
             // The parent's address beside its own.
-            |p| drop(p.addresses.insert(Ipv4Addr::new(10, 42, 0, 2))),
+            |p| p.addresses.extend([Ipv4Addr::new(10, 42, 0, 2)]),
             |p| p.gateways.clear(),
             |p| p.gateways.push(Ipv4Addr::new(169, 254, 0, 1)),
             |p| p.prefixes = vec![24],
