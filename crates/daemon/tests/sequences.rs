@@ -67,35 +67,14 @@ enum Step {
         pick: usize,
         text: u8,
     },
-    Snapshot {
-        pick: usize,
-        name: u8,
-        memory: bool,
-    },
-    Restore {
-        pick: usize,
-        which: usize,
-    },
-    DeleteSnapshot {
-        pick: usize,
-        which: usize,
-    },
-    Fork {
-        pick: usize,
-        which: usize,
-    },
-    ForkMany {
-        pick: usize,
-        which: usize,
-        count: u32,
-    },
-    /// One of the five above whose daemon dies while it is under way.
+    OnSnapshots(OnSnapshots),
+    /// The daemon dies while it is under way.
     CutShort {
-        step: Box<Step>,
+        step: OnSnapshots,
         after_us: u64,
     },
     FaultIn {
-        step: Box<Step>,
+        step: OnSnapshots,
         fault: Fault,
     },
     FullDisk,
@@ -103,17 +82,26 @@ enum Step {
     Shutdown,
 }
 
+#[derive(Clone, Debug)]
+enum OnSnapshots {
+    Take { pick: usize, name: u8, memory: bool },
+    Restore { pick: usize, which: usize },
+    Delete { pick: usize, which: usize },
+    Fork { pick: usize, which: usize },
+    ForkMany { pick: usize, which: usize, count: u32 },
+}
+
 /// A step on snapshots, by somebody who may do everything.
-fn snapshot_step() -> impl Strategy<Value = Step> {
+fn snapshot_step() -> impl Strategy<Value = OnSnapshots> {
     let (pick, which) = (0..12usize, 0..6usize);
     let on_one = (pick.clone(), which);
     prop_oneof![
         4 => (pick, 0..6u8, any::<bool>())
-            .prop_map(|(pick, name, memory)| Step::Snapshot { pick, name, memory }),
-        3 => on_one.clone().prop_map(|(pick, which)| Step::Restore { pick, which }),
-        2 => on_one.clone().prop_map(|(pick, which)| Step::DeleteSnapshot { pick, which }),
-        2 => on_one.clone().prop_map(|(pick, which)| Step::Fork { pick, which }),
-        1 => (on_one, 1..5u32).prop_map(|((pick, which), count)| Step::ForkMany { pick, which, count }),
+            .prop_map(|(pick, name, memory)| OnSnapshots::Take { pick, name, memory }),
+        3 => on_one.clone().prop_map(|(pick, which)| OnSnapshots::Restore { pick, which }),
+        2 => on_one.clone().prop_map(|(pick, which)| OnSnapshots::Delete { pick, which }),
+        2 => on_one.clone().prop_map(|(pick, which)| OnSnapshots::Fork { pick, which }),
+        1 => (on_one, 1..5u32).prop_map(|((pick, which), count)| OnSnapshots::ForkMany { pick, which, count }),
     ]
 }
 
@@ -151,11 +139,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => session.prop_map(|session| Step::HangUp { session }),
         1 => pick.clone().prop_map(|pick| Step::MachineDies { pick }),
         4 => (pick, 0..100u8).prop_map(|(pick, text)| Step::Write { pick, text }),
-        10 => snapshot_step(),
+        10 => snapshot_step().prop_map(Step::OnSnapshots),
         3 => (snapshot_step(), 0..4000u64)
-            .prop_map(|(step, after_us)| Step::CutShort { step: Box::new(step), after_us }),
+            .prop_map(|(step, after_us)| Step::CutShort { step, after_us }),
         2 => (snapshot_step(), snapshot_fault())
-            .prop_map(|(step, fault)| Step::FaultIn { step: Box::new(step), fault }),
+            .prop_map(|(step, fault)| Step::FaultIn { step, fault }),
         1 => Just(Step::FullDisk),
         2 => Just(Step::Crash),
         1 => Just(Step::Shutdown),
@@ -282,23 +270,20 @@ impl Host {
                     self.model.0.get_mut(&id).unwrap().content = text;
                 }
             }
-            step @ (Step::Snapshot { .. }
-            | Step::Restore { .. }
-            | Step::DeleteSnapshot { .. }
-            | Step::Fork { .. }
-            | Step::ForkMany { .. }) => self.with_snapshots(step),
+            Step::OnSnapshots(step) => self.with_snapshots(step),
             Step::FaultIn { step, fault } => {
                 world.inject(fault);
-                self.with_snapshots(*step);
+                self.with_snapshots(step);
                 world.calm();
                 self.settled(world);
                 let all = self.sessions[0].list(None);
                 self.model.reconcile(&all, root);
             }
             Step::CutShort { step, after_us } => {
-                let under_way = self.under_way(*step);
+                let under_way = self.under_way(step);
                 self.runtime.spawn(under_way);
-                std::thread::sleep(Duration::from_micros(after_us));
+                let moment = Duration::from_micros(after_us);
+                self.runtime.block_on(async { tokio::time::sleep(moment).await });
                 let mut next = self.replace(root, world, false);
                 next.settled(world);
                 let all = next.sessions[0].list(None);
@@ -386,10 +371,10 @@ impl Host {
     }
 
     /// Takes a step and tells the model what came of it.
-    fn with_snapshots(&mut self, step: Step) {
+    fn with_snapshots(&mut self, step: OnSnapshots) {
         let quiet = Progress::silent();
         match step {
-            Step::Snapshot { pick, name, memory } => {
+            OnSnapshots::Take { pick, name, memory } => {
                 let Some(wanted) = self.pick(pick) else { return };
                 let (session, name) = (self.shell(), snap(&format!("s{name}")));
                 let taken = session.snapshot(&wanted, name, memory, &quiet);
@@ -398,7 +383,7 @@ impl Host {
                     disk.snapshots.insert(made.snapshot.id, disk.content.clone());
                 }
             }
-            Step::Restore { pick, which } => {
+            OnSnapshots::Restore { pick, which } => {
                 let Some((id, snapshot, name)) = self.pick_snapshot(pick, which) else { return };
                 let (session, wanted, name) = (self.shell(), WorkspaceRef::Id(id), snap(&name));
                 let restored = session.restore(&wanted, &name, &quiet);
@@ -407,7 +392,7 @@ impl Host {
                     disk.content.clone_from(&disk.snapshots[&snapshot]);
                 }
             }
-            Step::DeleteSnapshot { pick, which } => {
+            OnSnapshots::Delete { pick, which } => {
                 let Some((id, snapshot, name)) = self.pick_snapshot(pick, which) else { return };
                 let (session, wanted, name) = (self.shell(), WorkspaceRef::Id(id), snap(&name));
                 let deleted = session.delete_snapshot(&wanted, &name);
@@ -415,55 +400,39 @@ impl Host {
                     self.model.0.get_mut(&id).unwrap().snapshots.remove(&snapshot);
                 }
             }
-            Step::Fork { .. } | Step::ForkMany { .. } => {
+            OnSnapshots::Fork { .. } | OnSnapshots::ForkMany { .. } => {
                 let under_way = self.under_way(step);
                 self.runtime.block_on(under_way);
             }
-            Step::Create { .. }
-            | Step::CreateFails { .. }
-            | Step::CreateTogether { .. }
-            | Step::Destroy { .. }
-            | Step::DestroyFails { .. }
-            | Step::Stop { .. }
-            | Step::Start { .. }
-            | Step::Adopt { .. }
-            | Step::HangUp { .. }
-            | Step::MachineDies { .. }
-            | Step::Write { .. }
-            | Step::CutShort { .. }
-            | Step::FaultIn { .. }
-            | Step::FullDisk
-            | Step::Crash
-            | Step::Shutdown => panic!("{step:?} has nothing to do with snapshots"),
         }
     }
 
     /// The same step without anybody who hears its answer.
-    fn under_way(&self, step: Step) -> futures::future::BoxFuture<'static, ()> {
+    fn under_way(&self, step: OnSnapshots) -> futures::future::BoxFuture<'static, ()> {
         let (session, quiet) = (self.shell(), Progress::silent());
         match step {
-            Step::Snapshot { pick, name, memory } => {
+            OnSnapshots::Take { pick, name, memory } => {
                 let Some(wanted) = self.pick(pick) else { return Box::pin(async {}) };
                 let name = snap(&format!("s{name}"));
                 Box::pin(async move { drop(session.snapshot(&wanted, name, memory, &quiet).await) })
             }
-            Step::Restore { pick, which } => {
+            OnSnapshots::Restore { pick, which } => {
                 let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
                 let (wanted, name) = (WorkspaceRef::Id(id), snap(&name));
                 Box::pin(async move { drop(session.restore(&wanted, &name, &quiet).await) })
             }
-            Step::DeleteSnapshot { pick, which } => {
+            OnSnapshots::Delete { pick, which } => {
                 let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
                 let (wanted, name) = (WorkspaceRef::Id(id), snap(&name));
                 Box::pin(async move { drop(session.delete_snapshot(&wanted, &name).await) })
             }
-            Step::Fork { pick, which } => {
+            OnSnapshots::Fork { pick, which } => {
                 let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
                 let (source, snapshot) = (WorkspaceRef::Id(id), snap(&name));
                 let request = ForkRequest { source, snapshot, new_name: None, setup_commands: Vec::new() };
                 Box::pin(async move { drop(session.fork(request, &quiet).await) })
             }
-            Step::ForkMany { pick, which, count } => {
+            OnSnapshots::ForkMany { pick, which, count } => {
                 let Some((id, _, name)) = self.pick_snapshot(pick, which) else { return Box::pin(async {}) };
                 let request = ForkManyRequest {
                     source: WorkspaceRef::Id(id),
@@ -474,7 +443,6 @@ impl Host {
                 };
                 Box::pin(async move { drop(session.fork_many(request, &quiet).await) })
             }
-            other => panic!("{other:?} has nothing to do with snapshots"),
         }
     }
 
