@@ -30,6 +30,11 @@ impl Subnet {
         (network + 1..broadcast).filter(move |a| *a != gateway).map(Ipv4Addr::from)
     }
 
+    /// The address that is given out last: for a machine that is nobody's yet and has no network.
+    pub fn last_host(&self) -> Ipv4Addr {
+        self.hosts().next_back().unwrap_or(self.gateway)
+    }
+
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         u32::from(address) & self.mask() == u32::from(self.gateway) & self.mask()
     }

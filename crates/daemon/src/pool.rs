@@ -8,7 +8,6 @@
 //! Nothing of the pool is in the ledger and its machines are in no list. What a crash leaves of it is found by the
 //! next daemon as machines and directories that belong to no workspace, and removed.
 
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,9 +25,6 @@ const BREATH: Duration = Duration::from_secs(1);
 
 /// How long to leave it after a machine could not be made, at first and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-
-/// The address of a machine that is nobody's yet. It is replaced before anybody sees it.
-const NOWHERE: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 2);
 
 /// A machine that is up under a name that does not count.
 #[derive(Debug)]
@@ -167,7 +163,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         let memory = shared.machines.host_memory();
         let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);
         admitted.map_err(|error| error.to_string())?;
-        let spec = shared.standby_spec(image.clone(), resources, NOWHERE);
+        let spec = shared.standby_spec(image.clone(), resources);
         // Dropped when the daemon closes; what was made of it by then is removed all the same.
         let made = Unfinished { shared, spec: Some(spec.clone()) };
         let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);

@@ -1,7 +1,6 @@
 //! What all tasks of one daemon share: the configuration, the registry behind its lock, and the ways to save it.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::config::Config;
@@ -134,19 +133,15 @@ impl Shared {
     }
 
     /// A machine of the pool: like any other, under an id that no workspace has, and nobody's name.
-    pub(crate) fn standby_spec(
-        &self,
-        image: ImageRef,
-        resources: Resources,
-        address: Ipv4Addr,
-    ) -> MachineSpec {
+    pub(crate) fn standby_spec(&self, image: ImageRef, resources: Resources) -> MachineSpec {
         let id = self.state().registry.fresh_id();
         MachineSpec {
             id,
             hostname: "standby".to_owned(),
             resources,
             image,
-            address,
+            // Replaced before anybody sees it.
+            address: self.config.subnet().last_host(),
             init_mode: self.config.vm.init_mode,
             data_dir: self.config.paths.workspace_data(&id),
             run_dir: self.config.paths.workspace_run(&id),

@@ -1,16 +1,22 @@
 //! Giving back what deleted snapshots held: layers that nothing but the next one needs are merged with it.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use agentiso_core::ids::SnapshotId;
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
+use super::take::Overlay;
 use crate::disk::{KEYFRAME_AFTER, Merge, Qcow2Storage, Storage};
 use crate::qmp::{QmpClient, QmpError};
 
 /// One merge copies what the upper layer holds. What takes longer is tried again when the next snapshot goes.
 const MERGE_DEADLINE: Duration = Duration::from_secs(40);
+
+/// What a layer must hold at least to be merged while its machine runs.
+const WORTHWHILE: u64 = 1 << 20;
 
 /// Merges everything that can be merged in the volume of a machine that is down.
 pub(crate) async fn offline(dir: &Path) -> Result<(), SnapshotError> {
@@ -20,16 +26,28 @@ pub(crate) async fn offline(dir: &Path) -> Result<(), SnapshotError> {
     Ok(())
 }
 
-/// The same while the machine runs. What it writes to is left alone: it is merged when the machine is down.
+/// The same while the machine runs. A layer that it writes to cannot be merged; one that holds enough is frozen first,
+/// with an empty one on top.
 pub(crate) async fn online(
     dir: &Path,
     qmp: &QmpClient,
     interrupted: &CancellationToken,
 ) -> Result<(), SnapshotError> {
     qmp.end_merge().await?;
+    let mut frozen = false;
     while !interrupted.is_cancelled() {
         let merges = Qcow2Storage.redundant(dir).await?;
-        let Some(merge) = merges.into_iter().find(|merge| !merge.child_is_head) else { return Ok(()) };
+        let under = merges.iter().find(|merge| !merge.child_is_head);
+        let Some(merge) = under else {
+            let worthwhile = merges.iter().any(|merge| is_worthwhile(&merge.child));
+            if frozen || !worthwhile {
+                return Ok(());
+            }
+            freeze_head(dir, qmp).await?;
+            frozen = true;
+            continue;
+        };
+        let merge = merge.clone();
         if !merge.under_head {
             // A branch that the machine went back from and does not have open.
             Qcow2Storage.merge_offline(dir, &merge).await?;
@@ -63,6 +81,24 @@ pub(crate) async fn online(
         Qcow2Storage.merged_online(dir, &merge).await?;
     }
     Ok(())
+}
+
+/// Whether a layer holds so much that merging it may give back a noticeable part.
+fn is_worthwhile(layer: &Path) -> bool {
+    layer.metadata().is_ok_and(|meta| meta.blocks() * 512 > WORTHWHILE)
+}
+
+/// Puts an empty layer on what the machine writes to, so that this can be merged with what lies below.
+async fn freeze_head(dir: &Path, qmp: &QmpClient) -> Result<(), SnapshotError> {
+    let nobodys = SnapshotId::random();
+    let pivot = Qcow2Storage.begin_snapshot(dir, nobodys).await?;
+    let pivoted = async { Overlay::open(qmp, &pivot).await?.pivot().await };
+    if let Err(error) = pivoted.await {
+        Qcow2Storage.abandon_snapshot(dir, nobodys).await?;
+        return Err(error.into());
+    }
+    Qcow2Storage.finish_snapshot(dir, nobodys).await?;
+    Ok(Qcow2Storage.forget_snapshot(dir, nobodys).await?)
 }
 
 /// Shortens a chain of many layers: what lies below the head is copied into one. Copying can be interrupted; what

@@ -32,14 +32,10 @@ pub enum SnapshotError {
 impl SnapshotError {
     pub fn is_out_of_space(&self) -> bool {
         match self {
-            Self::File(error) | Self::Disk(DiskError::File(error)) => error.is_out_of_space(),
+            Self::File(error) => error.is_out_of_space(),
+            Self::Disk(error) => error.is_out_of_space(),
             Self::Convert(error) => error.is_out_of_space(),
-            Self::Disk(_)
-            | Self::Qmp(_)
-            | Self::Sync(_)
-            | Self::Quit
-            | Self::Unreadable
-            | Self::Compare { .. } => false,
+            Self::Qmp(_) | Self::Sync(_) | Self::Quit | Self::Unreadable | Self::Compare { .. } => false,
         }
     }
 }

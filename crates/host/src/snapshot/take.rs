@@ -120,14 +120,14 @@ impl Taking<'_> {
 }
 
 /// An overlay that QEMU has open and does not use yet.
-struct Overlay<'a> {
+pub(super) struct Overlay<'a> {
     qmp: &'a QmpClient,
     head: String,
     node: String,
 }
 
 impl<'a> Overlay<'a> {
-    async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
+    pub(super) async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
         let head = qmp.disk_head().await?.node;
         // Somebody may have begun a merge and gone.
         qmp.end_merge().await?;
@@ -136,7 +136,7 @@ impl<'a> Overlay<'a> {
         Ok(Self { qmp, head, node })
     }
 
-    async fn pivot(&self) -> Result<(), QmpError> {
+    pub(super) async fn pivot(&self) -> Result<(), QmpError> {
         let pivoted = self.qmp.pivot(&self.head, &self.node).await;
         if pivoted.is_err() {
             self.close().await;
