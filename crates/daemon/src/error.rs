@@ -3,6 +3,8 @@
 //! The edges (tools, command line) add nothing but layout: code, hint and whether trying again can help are
 //! decided here, once.
 
+use std::path::PathBuf;
+
 use agentiso_core::address::SubnetFull;
 use agentiso_core::ids::SessionId;
 use agentiso_core::lifecycle::Refusal;
@@ -14,7 +16,7 @@ use agentiso_core::space::HostSpaceShort;
 use thiserror::Error;
 
 use crate::ledger::LedgerError;
-use crate::machines::{AgentFailure, BootFailure, EraseFailure, SnapshotFailure};
+use crate::machines::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
 
 const MIB: u64 = 1 << 20;
 
@@ -80,6 +82,21 @@ pub enum OpError {
         ended: String,
         /// The end of what it said.
         output: String,
+    },
+    #[error("{} is relative; only the whole path means the same to the server", path.display())]
+    RelativePath { path: PathBuf },
+    #[error("exporting snapshot {snapshot} of workspace {name} failed: {source}")]
+    Export {
+        name: WorkspaceName,
+        snapshot: SnapshotName,
+        #[source]
+        source: CarryFailure,
+    },
+    #[error("importing {} failed: {source}", file.display())]
+    Import {
+        file: PathBuf,
+        #[source]
+        source: CarryFailure,
     },
     #[error("base image {name} is not built{}", known_images(.known))]
     NoImage { name: ImageName, known: Vec<String> },
@@ -151,6 +168,13 @@ impl OpError {
             Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. } => "no_space",
             Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. } => "snapshot_failed",
             Self::SetupFailed { .. } => "setup_failed",
+            Self::RelativePath { .. } => "relative_path",
+            Self::Export { source, .. } | Self::Import { source, .. } => match source {
+                CarryFailure::NoSpace { .. } => "no_space",
+                CarryFailure::Exists { .. } => "file_exists",
+                CarryFailure::Unusable { .. } => "bad_file",
+                CarryFailure::Failed { .. } => "carry_failed",
+            },
             Self::NoImage { .. } => "no_image",
             Self::BrokenImage { .. } => "broken_image",
             Self::Unsupported { .. } => "unsupported",
@@ -215,6 +239,13 @@ impl OpError {
             Self::SetupFailed { .. } => {
                 "mend the command, or fork without it and run it with exec to see more".to_owned()
             }
+            Self::RelativePath { .. } => "give a path that begins with /".to_owned(),
+            Self::Export { source, .. } | Self::Import { source, .. } => match source {
+                CarryFailure::NoSpace { .. } => "free space on the host's disk".to_owned(),
+                CarryFailure::Exists { .. } => "choose another name, or allow that it is replaced".to_owned(),
+                CarryFailure::Unusable { .. } => "export it again, and copy it again".to_owned(),
+                CarryFailure::Failed { .. } => return None,
+            },
             Self::NoImage { name, .. } => format!("run `agentiso image build {name}` on the host"),
             Self::BrokenImage { name, .. } => format!("run `agentiso image build {name}` on the host again"),
             Self::Unsupported { .. } => "workspaces are isolated; say false, or leave it out".to_owned(),
@@ -271,9 +302,15 @@ impl OpError {
             Self::SetupFailed { .. } => {
                 "mend the command, or fork without it and run it with `agentiso exec` to see more".to_owned()
             }
+            Self::Export { source: CarryFailure::Exists { .. }, .. } => {
+                "choose another name, or replace it with --force".to_owned()
+            }
             Self::NotOwned { .. }
             | Self::OwnerActive { .. }
             | Self::WrongState { .. }
+            | Self::RelativePath { .. }
+            | Self::Export { .. }
+            | Self::Import { .. }
             | Self::OutOfRange(_)
             | Self::Quota(_)
             | Self::HostMemory(_)
@@ -330,6 +367,9 @@ impl OpError {
             | Self::TooManySnapshots { .. }
             | Self::SnapshotInUse { .. }
             | Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. }
+            | Self::RelativePath { .. }
+            | Self::Export { .. }
+            | Self::Import { .. }
             | Self::SetupFailed { .. }
             | Self::NoImage { .. }
             | Self::BrokenImage { .. }

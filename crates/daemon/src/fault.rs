@@ -3,7 +3,7 @@
 //! Without the feature `fault-injection` the calls are empty.
 
 /// Every step between which a crash must lose nothing, in the order in which a life passes them.
-pub const POINTS: [&str; 34] = [
+pub const POINTS: [&str; 44] = [
     "create.reserved",
     "create.ledgered",
     "create.spawned",
@@ -27,6 +27,16 @@ pub const POINTS: [&str; 34] = [
     "fork.booted",
     "fork.prepared",
     "fork.saved",
+    "export.branched",
+    "export.written",
+    "export.erased",
+    "import.reserved",
+    "import.ledgered",
+    "import.unpacked",
+    "import.spawned",
+    "import.recorded",
+    "import.booted",
+    "import.saved",
     "delete.ledgered",
     "delete.removed",
     "start.ledgered",

@@ -35,9 +35,9 @@ pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
 pub use guest::{ExecStream, Guest};
 pub use info::{
-    Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ForkFailed, ForkManyRequest, ForkRequest,
-    Forked, ForkedFrom, LogKind, Logs, MAX_FORKS, NetworkInfo, PortForward, Restored, SnapshotInfo,
-    SnapshotMade, WorkspaceInfo,
+    Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ExportRequest, Exported, ForkFailed,
+    ForkManyRequest, ForkRequest, Forked, ForkedFrom, ImportRequest, Imported, LogKind, Logs, MAX_FORKS,
+    NetworkInfo, PortForward, Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo,
 };
 pub use lock::{LockError, running_daemon};
 pub use machines::{

@@ -2,6 +2,7 @@
 //! runner.
 
 mod birth;
+mod carry;
 mod forks;
 mod snapshots;
 
@@ -174,14 +175,18 @@ impl Session {
                 memory_mb: request.memory_mb.unwrap_or(default.memory_mb),
                 disk_gb: request.disk_gb.unwrap_or(default.disk_gb),
             },
-            network: NetworkInfo {
-                allow_internet: false,
-                allow_inter_vm: config.network.default_allow_inter_vm,
-                allowed_ports: Vec::new(),
-                port_forwards: Vec::new(),
-            },
+            network: self.default_network(),
             created_at: jiff::Timestamp::now(),
         })
+    }
+
+    fn default_network(&self) -> NetworkInfo {
+        NetworkInfo {
+            allow_internet: false,
+            allow_inter_vm: self.shared().config.network.default_allow_inter_vm,
+            allowed_ports: Vec::new(),
+            port_forwards: Vec::new(),
+        }
     }
 
     fn image(&self, name: &agentiso_core::names::ImageName) -> Result<ImageRef, OpError> {

@@ -12,7 +12,9 @@ use std::process::Command;
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::WorkspaceName;
 use agentiso_daemon::fault;
-use agentiso_daemon::{ForkRequest, Progress, Session, SessionKind, WorkspaceInfo};
+use agentiso_daemon::{
+    ExportRequest, ForkRequest, ImportRequest, Progress, Session, SessionKind, WorkspaceInfo,
+};
 use support::{Volume, World, by_name, eventually, named, open, say, snap};
 
 const ROOT: &str = "AGENTISO_TEST_ROOT";
@@ -35,6 +37,8 @@ async fn the_daemon_that_dies() {
     say(&session, "web", "write three").await.unwrap();
     session.restore(&web, &snap("a"), &quiet).await.unwrap();
     session.fork(fork_of_web("fork"), &quiet).await.unwrap();
+    session.export_snapshot(export_of_web(root), &quiet).await.unwrap();
+    session.import_snapshot(import_as_copy(root), &quiet).await.unwrap();
     session.delete_snapshot(&web, &snap("b")).await.unwrap();
     session.stop(&web).await.unwrap();
     session.start(&web, &quiet).await.unwrap();
@@ -50,6 +54,15 @@ fn fork_of_web(name: &str) -> ForkRequest {
     }
 }
 
+fn export_of_web(root: &Path) -> ExportRequest {
+    ExportRequest { source: by_name("web"), snapshot: snap("a"), file: root.join("file"), replace: true }
+}
+
+fn import_as_copy(root: &Path) -> ImportRequest {
+    let name = WorkspaceName::parse("copy").unwrap();
+    ImportRequest { file: root.join("file"), name: Some(name), with_memory: true }
+}
+
 /// The lines that describe what is left: name, phase, what its disk holds, its snapshots with a star at the one it
 /// descends from.
 fn left_after(point: &str) -> &'static [&'static str] {
@@ -63,11 +76,17 @@ fn left_after(point: &str) -> &'static [&'static str] {
         "restore.saved" => &["web running one a* b"],
         "fork.saved" => &["fork running one", "web running one a* b"],
         _ if point.starts_with("fork.") => &["web running one a* b"],
-        _ if point.starts_with("delete.") => &["fork running one", "web running one a*"],
-        _ if point.starts_with("start.") || point.starts_with("stop.") => {
-            &["fork running one", "web stopped one a*"]
+        "import.saved" => &["copy running one a*", "fork running one", "web running one a* b"],
+        _ if point.starts_with("export.") || point.starts_with("import.") => {
+            &["fork running one", "web running one a* b"]
         }
-        _ => &["fork running one"],
+        _ if point.starts_with("delete.") => {
+            &["copy running one a*", "fork running one", "web running one a*"]
+        }
+        _ if point.starts_with("start.") || point.starts_with("stop.") => {
+            &["copy running one a*", "fork running one", "web stopped one a*"]
+        }
+        _ => &["copy running one a*", "fork running one"],
     }
 }
 

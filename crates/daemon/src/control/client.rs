@@ -12,9 +12,9 @@ use super::connect::Connected;
 use super::hello::Welcome;
 use super::server::MAX_LINE_BYTES;
 use super::wire::{
-    CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult, ForkParams,
-    ForkResult, Op, Reply, Request, RestoreResult, Snapshot, SnapshotResult, StatusResult, WireError,
-    Workspace,
+    CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
+    ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request, RestoreResult,
+    Snapshot, SnapshotResult, StatusResult, WireError, Workspace,
 };
 use crate::info::{LogKind, Logs};
 use crate::machines::{SnapshotDiff, TemplateInfo};
@@ -198,6 +198,22 @@ impl ControlClient {
         on_event: impl FnMut(Event),
     ) -> Result<ForkManyResult, ControlError> {
         self.call(Op::ForkMany(params), on_event).await
+    }
+
+    pub async fn export_snapshot(
+        &mut self,
+        params: ExportParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<ExportResult, ControlError> {
+        self.call(Op::ExportSnapshot(params), on_event).await
+    }
+
+    pub async fn import_snapshot(
+        &mut self,
+        params: ImportParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<ImportResult, ControlError> {
+        self.call(Op::ImportSnapshot(params), on_event).await
     }
 
     pub async fn templates(&mut self) -> Result<Vec<TemplateInfo>, ControlError> {

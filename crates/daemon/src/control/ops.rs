@@ -11,12 +11,12 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::wire::{
-    Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult,
-    ForkParams, ForkResult, Op, Reply, RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream,
-    WireError, Workspace,
+    Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
+    ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply,
+    RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream, WireError, Workspace,
 };
 use crate::daemon::Daemon;
-use crate::info::{CreateRequest, ForkManyRequest, ForkRequest};
+use crate::info::{CreateRequest, ExportRequest, ForkManyRequest, ForkRequest, ImportRequest};
 use crate::machines::Progress;
 use crate::machines::{ExecEvent, ExecSpec, OutputStream};
 use crate::session::Session;
@@ -137,6 +137,8 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
         }
         Op::Fork(params) => json(fork(session, params, outbox).await?),
         Op::ForkMany(params) => json(fork_many(session, params, outbox).await?),
+        Op::ExportSnapshot(params) => json(export_snapshot(session, params, outbox).await?),
+        Op::ImportSnapshot(params) => json(import_snapshot(session, params, outbox).await?),
         Op::Templates => json(session.templates()),
         Op::ImageRmCheck { image } => {
             let image = ImageName::parse(&image).map_err(WireError::invalid)?;
@@ -228,6 +230,45 @@ async fn fork_many(
     };
     let forked = session.fork_many(request, &outbox.progress()).await?;
     Ok(ForkManyResult { workers: views(forked.workers), failures: forked.failures })
+}
+
+async fn export_snapshot(
+    session: &Session,
+    params: ExportParams,
+    outbox: &Outbox,
+) -> Result<ExportResult, WireError> {
+    let request = ExportRequest {
+        source: WorkspaceRef::parse(&params.workspace),
+        snapshot: snapshot_name(&params.snapshot)?,
+        file: params.file.clone().into(),
+        replace: params.replace,
+    };
+    let exported = session.export_snapshot(request, &outbox.progress()).await?;
+    Ok(ExportResult {
+        file: params.file,
+        file_bytes: exported.file_bytes,
+        content_bytes: exported.content_bytes,
+        has_memory: exported.has_memory,
+    })
+}
+
+async fn import_snapshot(
+    session: &Session,
+    params: ImportParams,
+    outbox: &Outbox,
+) -> Result<ImportResult, WireError> {
+    let request = ImportRequest {
+        file: params.file.into(),
+        name: params.name.as_deref().map(WorkspaceName::parse).transpose().map_err(WireError::invalid)?,
+        with_memory: !params.disk_only,
+    };
+    let imported = session.import_snapshot(request, &outbox.progress()).await?;
+    Ok(ImportResult {
+        workspace: imported.workspace.into(),
+        snapshot: imported.snapshot.into(),
+        boot_time_ms: imported.boot_time_ms,
+        warning: imported.warning,
+    })
 }
 
 async fn exec(session: &Session, params: ExecParams, outbox: &Outbox) -> Result<ExecResult, WireError> {

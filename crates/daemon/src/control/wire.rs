@@ -75,6 +75,8 @@ pub enum Op {
     },
     Fork(ForkParams),
     ForkMany(ForkManyParams),
+    ExportSnapshot(ExportParams),
+    ImportSnapshot(ImportParams),
     Templates,
     /// Which workspaces would be lost with an image.
     ImageRmCheck {
@@ -127,6 +129,24 @@ pub struct ForkManyParams {
     pub count: u32,
     pub name_prefix: String,
     pub setup_commands: Vec<String>,
+}
+
+/// The file is one of the daemon's host; its path is absolute.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExportParams {
+    pub workspace: String,
+    pub snapshot: String,
+    pub file: String,
+    pub replace: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImportParams {
+    pub file: String,
+    pub name: Option<String>,
+    pub disk_only: bool,
 }
 
 /// A line of the daemon. Events come before the one result or error of their request.
@@ -328,6 +348,23 @@ pub struct ForkResult {
 pub struct ForkManyResult {
     pub workers: Vec<Workspace>,
     pub failures: Vec<ForkFailed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExportResult {
+    pub file: String,
+    pub file_bytes: u64,
+    pub content_bytes: u64,
+    pub has_memory: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImportResult {
+    pub workspace: Workspace,
+    pub snapshot: Snapshot,
+    pub boot_time_ms: u64,
+    #[serde(default)]
+    pub warning: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

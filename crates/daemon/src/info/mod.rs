@@ -1,5 +1,6 @@
 //! What outsiders see of a workspace and what they ask for: plain values without handles.
 
+mod carry;
 mod snapshots;
 
 use std::net::Ipv4Addr;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machines::Rung;
 
+pub use carry::{ExportRequest, Exported, ImportRequest, Imported};
 pub use snapshots::{
     BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, ForkedFrom, MAX_FORKS, Restored,
     SnapshotInfo, SnapshotMade,

@@ -9,7 +9,7 @@ mod qemu;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ pub use agent::{
     FileContent, GuestAgent, GuestCode, OutputStream, WriteFile,
 };
 
+pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};
 pub use agentiso_host::{MachineRecord, Progress, Rung};
 pub use qemu::QemuMachines;
 
@@ -143,6 +144,28 @@ pub struct ChangedPath {
     pub kind: String,
     /// The size where it exists now, or where it was removed.
     pub size: u64,
+}
+
+/// What a file says is in it; that it is whole is not known yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    pub machine: Facts,
+    pub has_memory: bool,
+    /// What the disk and the memory have.
+    pub content_bytes: u64,
+}
+
+#[derive(Debug, Error)]
+pub enum CarryFailure {
+    #[error("the host has no space left for it: {what}")]
+    NoSpace { what: String },
+    #[error("{} exists already", path.display())]
+    Exists { path: PathBuf },
+    /// Nothing is wrong here; the file cannot be used.
+    #[error("{reason}")]
+    Unusable { reason: String },
+    #[error("{reason}")]
+    Failed { reason: String },
 }
 
 #[derive(Debug, Error)]
@@ -274,6 +297,28 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         spawned: SpawnHook,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Booted, BootFailure>>;
+
+    /// Writes what [`Machines::branch`] made into a file. Dropping the future leaves nothing of the file.
+    fn export<'a>(
+        &'a self,
+        branch: &'a MachineSpec,
+        about: &'a About,
+        target: &'a Target,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Exported, CarryFailure>>;
+
+    /// Reads the beginning of a file.
+    fn look<'a>(&'a self, file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>>;
+
+    /// Gives a workspace that is being made the disk, the snapshot and the memory in a file; [`Machines::restore`]
+    /// brings it up then. After an error nothing is left, also when it was cancelled. Must be waited for.
+    fn import<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        arrival: Arrival<'a>,
+        progress: &'a Progress,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Imported, CarryFailure>>;
 
     /// Removes a snapshot of a workspace whose machine is down, and gives back the space that only it held.
     fn delete_snapshot<'a>(

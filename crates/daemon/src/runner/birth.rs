@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::{Handle, Request};
+use super::import::{ImportSeed, from_file};
 use super::setup;
 use super::steps::Rise;
 use super::task::{Existence, Runner};
@@ -35,6 +36,7 @@ pub(crate) enum Seed {
     /// A machine of that image which is up and nobody's.
     Standby(Box<Standby>),
     Snapshot(Box<ForkSeed>),
+    File(Box<ImportSeed>),
 }
 
 #[derive(Debug)]
@@ -54,9 +56,9 @@ pub(crate) struct Delivery {
     pub(crate) accepted: oneshot::Sender<()>,
 }
 
-/// The source's work on the disk of a fork. It runs on when the fork is cancelled, and is waited for before the fork
-/// is removed: nothing may be written into a directory that is going away.
-type Branching = Option<JoinHandle<Result<(), OpError>>>;
+/// Work of others on the disk: the source's for a fork, the unpacking of a file. It runs on when the birth is cancelled,
+/// and is waited for before the workspace is removed: nothing may be written into a directory that is going away.
+pub(super) type Branching = Option<JoinHandle<Result<(), OpError>>>;
 
 pub(super) async fn create(
     runner: &mut Runner,
@@ -104,6 +106,7 @@ async fn make(
         Seed::Image => from_image(runner, progress).await,
         Seed::Standby(standby) => from_standby(runner, standby, progress).await,
         Seed::Snapshot(seed) => from_snapshot(runner, seed, branching, progress).await,
+        Seed::File(seed) => from_file(runner, seed, branching, progress).await,
     }
 }
 

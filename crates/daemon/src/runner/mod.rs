@@ -3,10 +3,11 @@
 //! Others send requests through a bounded queue and wait for the answer; whoever stops waiting does not stop
 //! the work. [`task`] is the loop, [`birth`] makes a workspace or undoes it, [`recover`] finds it again after a
 //! restart, [`steps`] are start, stop and destroy, [`snapshots`] what is done with those, [`setup`] the commands of
-//! a fork.
+//! a fork, [`import`] what is special about a workspace that comes from a file.
 
 mod birth;
 mod handle;
+mod import;
 mod recover;
 mod setup;
 mod snapshots;
@@ -16,6 +17,7 @@ mod task;
 
 pub(crate) use birth::{Delivery, ForkSeed, Seed};
 pub(crate) use handle::{Handle, Live, Reply, Request};
+pub(crate) use import::ImportSeed;
 pub(crate) use recover::{Recovery, plan};
 pub(crate) use steps::STOP_GRACE;
 pub(crate) use task::{spawn_create, spawn_recovered};

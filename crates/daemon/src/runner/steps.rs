@@ -21,6 +21,7 @@ pub(super) enum Rise {
     Start,
     Restore,
     Fork,
+    Import,
 }
 
 impl Rise {
@@ -30,6 +31,7 @@ impl Rise {
             Self::Start => "start.spawned",
             Self::Restore => "restore.spawned",
             Self::Fork => "fork.spawned",
+            Self::Import => "import.spawned",
         }
     }
 
@@ -39,6 +41,7 @@ impl Rise {
             Self::Start => "start.recorded",
             Self::Restore => "restore.recorded",
             Self::Fork => "fork.recorded",
+            Self::Import => "import.recorded",
         }
     }
 }

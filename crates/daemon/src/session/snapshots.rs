@@ -84,7 +84,7 @@ impl Session {
         self.ask(&workspace, handle, |reply| Request::Diff { snapshot, reply }).await
     }
 
-    fn admitted_snapshot(
+    pub(super) fn admitted_snapshot(
         &self,
         wanted: &WorkspaceRef,
         name: &SnapshotName,
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// The views of a workspace and of one of its snapshots, with sizes.
-    async fn snapshot_of(
+    pub(super) async fn snapshot_of(
         &self,
         workspace: &Workspace,
         id: SnapshotId,

@@ -2,6 +2,7 @@
 //! and every step can be told to fail or to hang.
 #![allow(dead_code, unused_imports, reason = "each test program uses its own part of it")]
 
+mod carry;
 mod guest;
 mod machine;
 mod volume;

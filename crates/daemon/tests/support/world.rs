@@ -14,14 +14,15 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
 use agentiso_daemon::machines::{
-    AttachFailure, BootFailure, Booted, EraseFailure, HostFacts, ImageFailure, ImageRef, Machine,
-    MachineRecord, MachineSpec, Machines, Origin, SnapshotFailure, SnapshotUsage, SpawnHook, TemplateInfo,
-    VolumeUsage,
+    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
+    HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Origin,
+    SnapshotFailure, SnapshotUsage, SpawnHook, Target, TemplateInfo, VolumeUsage,
 };
 use agentiso_daemon::{Progress, Rung, SnapshotDiff};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::machine::FakeMachine;
 use super::volume::Volume;
@@ -49,6 +50,11 @@ pub(crate) enum Fault {
     /// The disk comes back without its memory.
     MemoryIsLost,
     BranchFails,
+    ExportFails,
+    ExportHangs,
+    /// After its directory was made.
+    ImportFails,
+    ImportHangs,
     SettleFails,
     /// Nobody can tell which snapshot a disk descends from.
     OriginUnknown,
@@ -430,6 +436,30 @@ impl Machines for Handle {
             self.0.boot(Arc::clone(&self.0), fork, spawned, memory).await
         }
         .boxed()
+    }
+
+    fn export<'a>(
+        &'a self,
+        branch: &'a MachineSpec,
+        about: &'a About,
+        target: &'a Target,
+        _progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Exported, CarryFailure>> {
+        Arc::clone(&self.0).export(branch, about, target).boxed()
+    }
+
+    fn look<'a>(&'a self, file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>> {
+        async move { self.0.look(file) }.boxed()
+    }
+
+    fn import<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        arrival: Arrival<'a>,
+        _progress: &'a Progress,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Imported, CarryFailure>> {
+        Arc::clone(&self.0).import(spec, arrival, cancel).boxed()
     }
 
     fn delete_snapshot<'a>(

@@ -3,6 +3,7 @@
 //! A fork whose name begins with `stuck` never comes up, one whose name begins with `unlucky` and ends in 2 fails.
 
 use std::future::pending;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,8 +13,9 @@ use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_daemon::machines::{
-    AttachFailure, BootFailure, Booted, EraseFailure, ExitReason, GuestAgent, ImageFailure, ImageRef,
-    Machine, MachineRecord, MachineSpec, Machines, SnapshotFailure, SnapshotTaken, SpawnHook, VolumeUsage,
+    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, ExitReason,
+    Exported, GuestAgent, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
+    SnapshotFailure, SnapshotTaken, SpawnHook, Target, VolumeUsage,
 };
 use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
 use futures::FutureExt;
@@ -134,6 +136,30 @@ impl Machines for FakeMachines {
             self.boot(fork, self.disks.branch_has_memory(fork.id), spawned, progress).await
         }
         .boxed()
+    }
+
+    fn export<'a>(
+        &'a self,
+        _branch: &'a MachineSpec,
+        _about: &'a About,
+        _target: &'a Target,
+        _progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Exported, CarryFailure>> {
+        async { Err(no_files()) }.boxed()
+    }
+
+    fn look<'a>(&'a self, _file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>> {
+        async { Err(no_files()) }.boxed()
+    }
+
+    fn import<'a>(
+        &'a self,
+        _spec: &'a MachineSpec,
+        _arrival: Arrival<'a>,
+        _progress: &'a Progress,
+        _cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Imported, CarryFailure>> {
+        async { Err(no_files()) }.boxed()
     }
 
     fn delete_snapshot<'a>(
@@ -295,4 +321,9 @@ impl Machine for FakeMachine {
         self.off.send_replace(true);
         async {}.boxed()
     }
+}
+
+/// No tool carries machines in files.
+fn no_files() -> CarryFailure {
+    CarryFailure::Failed { reason: "there are no files here".to_owned() }
 }

@@ -3,16 +3,17 @@
 use agentiso_core::address::mac_for;
 use agentiso_core::config::Config;
 use agentiso_host::agent::{AgentError, ErrorCode, NetworkIdentity};
-use agentiso_host::templates::{TemplateInfo as HostTemplate, TemplateKind};
+use agentiso_host::carry::{CarryError, Manifest};
 use agentiso_host::diff::ext4::Kind;
 use agentiso_host::diff::{self, PathDiff};
 use agentiso_host::disk::{SnapshotSizes, VolumeSizes};
+use agentiso_host::templates::{TemplateInfo as HostTemplate, TemplateKind};
 use agentiso_host::{BaseImage, BootError, Comparison, Identity, OnSpawn, SnapshotError};
 
 use super::artefacts;
 use crate::machines::{
-    AgentFailure, BootFailure, ChangedPath, ChangedPaths, HostFacts, MachineSpec, SnapshotDiff, SnapshotFailure,
-    SnapshotUsage, TemplateInfo, VolumeUsage,
+    AgentFailure, BootFailure, Carried, CarryFailure, ChangedPath, ChangedPaths, HostFacts, MachineSpec,
+    SnapshotDiff, SnapshotFailure, SnapshotUsage, TemplateInfo, VolumeUsage,
 };
 
 pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> agentiso_host::MachineSpec {
@@ -86,6 +87,30 @@ fn changed_path(changed: &diff::ChangedPath) -> ChangedPath {
         Kind::CharacterDevice | Kind::BlockDevice | Kind::Pipe | Kind::Socket => "other",
     };
     ChangedPath { path: changed.lossy().into_owned(), kind: kind.to_owned(), size: changed.size }
+}
+
+pub(super) fn carried(manifest: Manifest) -> Carried {
+    Carried {
+        has_memory: manifest.has_memory(),
+        content_bytes: manifest.content_bytes(),
+        machine: manifest.machine,
+    }
+}
+
+pub(super) fn carry_failure(error: CarryError) -> CarryFailure {
+    let reason = error.to_string();
+    match error {
+        error if error.is_out_of_space() => CarryFailure::NoSpace { what: reason },
+        CarryError::Exists(path) => CarryFailure::Exists { path },
+        CarryError::Flawed { .. } => CarryFailure::Unusable { reason },
+        CarryError::File(_)
+        | CarryError::Disk(_)
+        | CarryError::Convert(_)
+        | CarryError::Memory(_)
+        | CarryError::Changed(_)
+        | CarryError::NoRoom { .. }
+        | CarryError::Cancelled => CarryFailure::Failed { reason },
+    }
 }
 
 pub(super) fn usage(sizes: VolumeSizes) -> VolumeUsage {

@@ -20,16 +20,19 @@ use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
+use agentiso_host::carry;
 use agentiso_host::process::Process;
 use agentiso_host::strays::{self, Stray};
 use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{OnceCell, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    AttachFailure, BootFailure, Booted, EraseFailure, HostFacts, ImageFailure, ImageRef, Machine, MachineRecord,
-    MachineSpec, Machines, Progress, SnapshotDiff, SnapshotFailure, SpawnHook, TemplateInfo, VolumeUsage,
+    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
+    HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Progress,
+    SnapshotDiff, SnapshotFailure, SpawnHook, Target, TemplateInfo, VolumeUsage,
 };
 use machine::QemuMachine;
 
@@ -200,6 +203,40 @@ impl Machines for QemuMachines {
         self.boot(fork, Way::Branch, spawned, progress).boxed()
     }
 
+    fn export<'a>(
+        &'a self,
+        branch: &'a MachineSpec,
+        about: &'a About,
+        target: &'a Target,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Exported, CarryFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await.map_err(uncarried)?;
+            let exported = hypervisor.export(&self.spec(branch), about.clone(), target, progress).await;
+            exported.map_err(convert::carry_failure)
+        }
+        .boxed()
+    }
+
+    fn look<'a>(&'a self, file: &'a Path) -> BoxFuture<'a, Result<Carried, CarryFailure>> {
+        async move { carry::look(file).await.map(convert::carried).map_err(convert::carry_failure) }.boxed()
+    }
+
+    fn import<'a>(
+        &'a self,
+        spec: &'a MachineSpec,
+        arrival: Arrival<'a>,
+        progress: &'a Progress,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Imported, CarryFailure>> {
+        async move {
+            let hypervisor = self.hypervisor().await.map_err(uncarried)?;
+            let imported = hypervisor.import(&self.spec(spec), arrival, progress, cancel).await;
+            imported.map_err(convert::carry_failure)
+        }
+        .boxed()
+    }
+
     fn delete_snapshot<'a>(
         &'a self,
         spec: &'a MachineSpec,
@@ -254,7 +291,8 @@ impl Machines for QemuMachines {
             let spec = self.spec(spec);
             match hypervisor.attach(&spec, record).await {
                 Ok(machine) => {
-                    Ok(Arc::new(QemuMachine::new(&self.config, hypervisor, spec.clone(), machine)) as Arc<dyn Machine>)
+                    Ok(Arc::new(QemuMachine::new(&self.config, hypervisor, spec.clone(), machine))
+                        as Arc<dyn Machine>)
                 }
                 Err(AttachError::Gone) => Err(AttachFailure::Gone),
                 Err(error @ (AttachError::Process(_) | AttachError::Qmp(_) | AttachError::Agent(_))) => {
@@ -356,6 +394,10 @@ impl Machines for QemuMachines {
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>> {
         async move { Ok(convert::facts(self.hypervisor().await?.facts())) }.boxed()
     }
+}
+
+fn uncarried(failure: BootFailure) -> CarryFailure {
+    CarryFailure::Failed { reason: failure.to_string() }
 }
 
 fn unusable(failure: BootFailure) -> SnapshotFailure {

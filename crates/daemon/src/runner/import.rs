@@ -1,0 +1,73 @@
+//! A workspace from a file: unpacked, then brought up as its snapshot was.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentiso_core::ids::SnapshotId;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::birth::Branching;
+use super::steps::Rise;
+use super::task::Runner;
+use crate::error::OpError;
+use crate::fault;
+use crate::machines::{Arrival, CarryFailure, Facts, Progress};
+use crate::registry::Status;
+use crate::space::SpacePromise;
+
+#[derive(Debug)]
+pub(crate) struct ImportSeed {
+    pub(crate) file: PathBuf,
+    /// What its snapshot is called from now on.
+    pub(crate) snapshot: SnapshotId,
+    /// What the workspace was reserved for.
+    pub(crate) machine: Facts,
+    pub(crate) with_memory: bool,
+    pub(crate) _room: SpacePromise,
+}
+
+pub(super) async fn from_file(
+    runner: &mut Runner,
+    seed: &ImportSeed,
+    unpacking: &mut Branching,
+    progress: &Progress,
+) -> Result<Option<String>, OpError> {
+    let shared = Arc::clone(&runner.shared);
+    fault::point("import.reserved");
+    shared.save().await.map_err(OpError::Ledger)?;
+    fault::point("import.ledgered");
+    let failed = |source| OpError::Import { file: seed.file.clone(), source };
+    let cancel = CancellationToken::new();
+    let _cancelled_with_us = cancel.clone().drop_guard();
+    let (deliver, delivery) = oneshot::channel();
+    let (machines, spec, file) = (Arc::clone(&shared.machines), runner.spec.clone(), seed.file.clone());
+    let (snapshot, with_memory, watched) = (seed.snapshot, seed.with_memory, progress.clone());
+    *unpacking = Some(shared.tasks.spawn(async move {
+        let arrival = Arrival { file: &file, snapshot, with_memory };
+        let unpacked = machines.import(&spec, arrival, &watched, &cancel).await;
+        let _caller_may_be_gone = deliver.send(unpacked);
+        Ok(())
+    }));
+    let imported = delivery.await.map_err(|_| OpError::ShuttingDown)?.map_err(failed)?;
+    *unpacking = None;
+    fault::point("import.unpacked");
+    if imported.machine != seed.machine {
+        let reason = "it changed while it was read".to_owned();
+        return Err(failed(CarryFailure::Unusable { reason }));
+    }
+    let Facts { snapshot: name, taken_at, .. } = imported.machine;
+    shared.change(|registry| {
+        registry.update(&runner.id, |workspace| {
+            workspace.snapshots.add(seed.snapshot, name, imported.has_memory, taken_at);
+        });
+    });
+    let hook = runner.spawn_hook(Rise::Import, |machine| Status::Creating { machine: Some(machine) });
+    let booted = shared.machines.restore(&runner.spec, seed.snapshot, hook, progress).await;
+    let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
+    fault::point("import.booted");
+    let warnings: Vec<String> = [imported.warning, booted.warning.clone()].into_iter().flatten().collect();
+    runner.come_up(booted).await?;
+    fault::point("import.saved");
+    Ok((!warnings.is_empty()).then(|| warnings.join("; ")))
+}
