@@ -6,8 +6,9 @@ use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_daemon::McpOptions;
 use agentiso_daemon::SnapshotDiff;
 use agentiso_daemon::control::wire::{
-    CreateParams, CreateResult, Event, ExecParams, ExecResult, ForkManyParams, ForkManyResult, ForkParams,
-    ForkResult, RestoreResult, Snapshot, SnapshotResult, Workspace,
+    CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
+    ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, RestoreResult, Snapshot,
+    SnapshotResult, Workspace,
 };
 use agentiso_daemon::control::{
     ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
@@ -162,6 +163,23 @@ impl Client {
     ) -> Result<ForkManyResult, Failure> {
         params.workspace = self.resolve(&params.workspace).await?;
         self.0.fork_many(params, |event| show(display, &event)).await.map_err(refused)
+    }
+
+    pub(crate) async fn export_snapshot(
+        &mut self,
+        mut params: ExportParams,
+        display: &Display,
+    ) -> Result<ExportResult, Failure> {
+        params.workspace = self.resolve(&params.workspace).await?;
+        self.0.export_snapshot(params, |event| show(display, &event)).await.map_err(refused)
+    }
+
+    pub(crate) async fn import_snapshot(
+        &mut self,
+        params: ImportParams,
+        display: &Display,
+    ) -> Result<ImportResult, Failure> {
+        self.0.import_snapshot(params, |event| show(display, &event)).await.map_err(refused)
     }
 
     pub(crate) async fn destroy(&mut self, wanted: &str) -> Result<Workspace, Failure> {

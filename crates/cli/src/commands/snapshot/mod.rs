@@ -2,7 +2,10 @@
 
 mod create;
 mod diff;
+mod export;
+mod import;
 mod ls;
+mod path;
 mod rm;
 
 use std::process::ExitCode;
@@ -13,7 +16,7 @@ use clap::Subcommand;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Take, list, compare and remove snapshots of a workspace
+/// Take, list, compare, remove, export and import snapshots of a workspace
 ///
 /// `agentiso restore` goes back to one, `agentiso fork` makes new workspaces from one, `agentiso tree` draws all.
 #[derive(clap::Args, Debug)]
@@ -28,6 +31,8 @@ enum Command {
     Ls(ls::Arguments),
     Rm(rm::Arguments),
     Diff(diff::Arguments),
+    Export(export::Arguments),
+    Import(import::Arguments),
 }
 
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -36,6 +41,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         Command::Ls(arguments) => ls::run(context, &arguments),
         Command::Rm(arguments) => rm::run(context, &arguments),
         Command::Diff(arguments) => diff::run(context, &arguments),
+        Command::Export(arguments) => export::run(context, &arguments),
+        Command::Import(arguments) => import::run(context, &arguments),
     }
 }
 
