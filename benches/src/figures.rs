@@ -124,7 +124,7 @@ impl Key {
             Self::MemorySnapshot => "snapshot with memory, the whole call",
             Self::PauseByQemu => "  source's pause, by QEMU",
             Self::PauseByTicker => "  source's pause, by a ticker inside",
-            Self::ClockLoss => "  of which its clock did not run",
+            Self::ClockLoss => "  its clock stood still",
             Self::TickerAlone => "  the ticker's largest gap without a snapshot",
             Self::MemoryFork => "fork with memory to first exec",
             Self::ManyForks => "10 forks with memory, all answering",

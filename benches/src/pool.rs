@@ -28,20 +28,20 @@ struct Times {
     create: Vec<Duration>,
     first_exec: Vec<Duration>,
     warm_exec: Vec<Duration>,
-    others: usize,
 }
 
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let host = setup.pooled_host();
     let client = host.client();
     let mut times = Times::default();
-    for _ in 0..setup.runs.pooled {
+    // One that is not from the pool fails the figures, so there is no use in going on.
+    let all_pooled = (0..setup.runs.pooled).all(|_| {
         fill(&host);
-        create(&client, &mut times);
-    }
-    let measured = |values: Vec<Duration>| match times.others {
-        0 => Measured::times(values),
-        others => Measured::Failed(format!("{others} of {} were not from the pool", setup.runs.pooled)),
+        create(&client, &mut times)
+    });
+    let measured = |values: Vec<Duration>| match all_pooled {
+        true => Measured::times(values),
+        false => Measured::Failed("not from the pool".to_owned()),
     };
     let mut figures = Figures::default();
     figures.set(Key::PooledCreate, measured(times.create));
@@ -62,17 +62,18 @@ fn fill(host: &TestHost) {
     wait(RISE);
 }
 
-fn create(client: &Client, times: &mut Times) {
+/// Whether it was from the pool, and only then timed.
+fn create(client: &Client, times: &mut Times) -> bool {
     let (workspace, create) = timed(|| client.workspace());
-    if workspace.created["from_pool"] == true {
+    let is_pooled = workspace.created["from_pool"] == true;
+    if is_pooled {
         times.create.push(create);
         times.first_exec.push(timed(|| workspace.sh("true")).1);
         for _ in 0..WARM_UP {
             workspace.sh("true");
         }
         times.warm_exec.extend((0..WARM).map(|_| timed(|| workspace.sh("true")).1));
-    } else {
-        times.others += 1;
     }
     workspace.destroy();
+    is_pooled
 }

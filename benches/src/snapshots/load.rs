@@ -23,6 +23,8 @@ const WARM_UP: Duration = Duration::from_secs(5);
 const BYTES_PER_SECOND: f64 = 20e6;
 const ENOUGH: f64 = 0.8;
 
+const TICK: Duration = Duration::from_millis(1);
+
 /// After this many seconds a clock that shows seconds only begins again.
 const MINUTE: u64 = 60;
 
@@ -68,10 +70,10 @@ impl Seen {
         Some(Self { largest_gap: Duration::from_micros(gap), written, asked_us, second, began_us })
     }
 
-    /// The longest that a ticker on a clock that never stops can have waited since `before`: its largest gap by the
-    /// machine's clock, and all the time that clock did not run.
+    /// What a ticker on a clock that never stops would have seen since `before`: its largest gap by the machine's clock,
+    /// or, if that is longer, the tick in which that clock did not run.
     pub(super) fn pause_since(&self, before: &Self) -> Duration {
-        self.largest_gap + self.lost_since(before)
+        self.largest_gap.max(TICK + self.lost_since(before))
     }
 
     /// How far the machine's clock fell behind the real-time clock.
@@ -124,7 +126,13 @@ mod tests {
     fn a_clock_that_stood_still_lost_time() {
         let lost = at(34, 16_600_379).lost_since(&at(30, 12_613_000));
         assert_eq!(lost, Duration::from_micros(12_621));
-        assert_eq!(at(34, 16_600_379).pause_since(&at(30, 12_613_000)), Duration::from_micros(14_621));
+    }
+
+    #[test]
+    fn the_pause_is_the_longer_of_what_the_two_clocks_saw() {
+        let before = at(30, 12_000_000);
+        assert_eq!(at(31, 12_990_000).pause_since(&before), Duration::from_millis(11));
+        assert_eq!(at(31, 13_000_000).pause_since(&before), Duration::from_millis(2));
     }
 
     #[test]
