@@ -5,8 +5,9 @@ use tokio_util::sync::CancellationToken;
 use super::error::CarryError;
 use crate::progress::Progress;
 
-/// One report for so much; more would only keep the receiver busy.
+/// One report for so much, or for this part of all; more would only keep the receiver busy.
 const REPORT_EVERY: u64 = 16 << 20;
+const REPORTS: u64 = 20;
 
 const MIB: u64 = 1 << 20;
 
@@ -31,7 +32,8 @@ impl Meter {
             return Err(CarryError::Cancelled);
         }
         self.done += bytes;
-        if self.done - self.reported >= REPORT_EVERY || self.done == self.total {
+        let step = REPORT_EVERY.max(self.total / REPORTS);
+        if self.done - self.reported >= step || self.done == self.total {
             self.reported = self.done;
             let message = format!("{}: {} of {} MB", self.what, self.done / MIB, self.total / MIB);
             self.progress.report(&message, Some(self.done as f32 / self.total.max(1) as f32));

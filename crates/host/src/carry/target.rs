@@ -1,14 +1,19 @@
 //! The file an export goes to: it has its name when it is whole and on disk, and not before.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use rustix::io::Errno;
 
 use super::error::CarryError;
 use crate::files::{self, FileError};
+
+/// The memory of a machine is in it: it is nobody else's to read.
+const PRIVATE: u32 = 0o600;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -29,52 +34,82 @@ impl Target {
     fn parent(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }
+
+    fn temporary(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.parent().join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()))
+    }
 }
 
-/// A file without its name yet. It is removed unless it gets it.
+/// A file without its name yet. It is gone unless it gets it: where the file system can, it has no name at all before,
+/// so that not even a crash leaves something.
 #[derive(Debug)]
 pub(super) struct Unnamed {
     target: Target,
-    path: PathBuf,
     pub(super) file: File,
+    /// The name it has for the time being.
+    temporary: Option<PathBuf>,
 }
 
 impl Unnamed {
     pub(super) fn create(target: &Target) -> Result<Self, CarryError> {
         target.refuse_taken()?;
-        let name = target.path.file_name().unwrap_or_default().to_string_lossy();
-        let path = target.parent().join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()));
-        // The memory of a machine is in it: it is nobody else's to read.
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        if let Ok(file) = nameless(target.parent()) {
+            return Ok(Self { target: target.clone(), file, temporary: None });
+        }
+        let temporary = target.temporary();
+        let file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&temporary);
         let file = file.map_err(FileError::at("write", &target.path))?;
-        Ok(Self { target: target.clone(), path, file })
+        Ok(Self { target: target.clone(), file, temporary: Some(temporary) })
     }
 
     /// Makes it durable and gives it its name. Returns its size.
-    pub(super) fn publish(self) -> Result<u64, CarryError> {
-        let target = &self.target.path;
-        self.file.sync_all().map_err(FileError::at("sync", target))?;
-        let bytes = self.file.metadata().map_err(FileError::at("read", target))?.len();
-        let flags = if self.target.replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        match renameat_with(CWD, &self.path, CWD, target, flags) {
+    pub(super) fn publish(mut self) -> Result<u64, CarryError> {
+        let target = self.target.clone();
+        let failed = || FileError::at("write", &target.path);
+        self.file.sync_all().map_err(failed())?;
+        let bytes = self.file.metadata().map_err(failed())?.len();
+        let temporary = match self.temporary.clone() {
+            Some(temporary) => temporary,
+            None => {
+                let temporary = target.temporary();
+                give_name(&self.file, &temporary).map_err(failed())?;
+                self.temporary = Some(temporary.clone());
+                temporary
+            }
+        };
+        let flags = if target.replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match renameat_with(CWD, &temporary, CWD, &target.path, flags) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Err(CarryError::Exists(target.clone())),
+            Err(Errno::EXIST) => return Err(CarryError::Exists(target.path)),
             // A file system that cannot promise it: what was looked at a moment ago must do.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                self.target.refuse_taken()?;
-                fs::rename(&self.path, target).map_err(FileError::at("write", target))?;
+                target.refuse_taken()?;
+                fs::rename(&temporary, &target.path).map_err(failed())?;
             }
-            Err(error) => return Err(FileError::at("write", target)(error.into()).into()),
+            Err(error) => return Err(failed()(error.into()).into()),
         }
-        files::sync_dir(self.target.parent())?;
+        files::sync_dir(target.parent())?;
         Ok(bytes)
     }
+}
+
+fn nameless(directory: &Path) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    Ok(openat(CWD, directory, flags, Mode::from_raw_mode(PRIVATE))?.into())
+}
+
+fn give_name(file: &File, name: &Path) -> io::Result<()> {
+    let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, descriptor, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 impl Drop for Unnamed {
     fn drop(&mut self) {
         // Under its own name it is not found here any more.
-        if let Err(error) = files::remove_file(&self.path) {
+        if let Some(temporary) = &self.temporary
+            && let Err(error) = files::remove_file(temporary)
+        {
             tracing::warn!(%error, "a half-written export is left");
         }
     }
@@ -97,8 +132,30 @@ mod tests {
         let target = Target { path: dir.path().join("x"), replace: false };
         let mut unnamed = Unnamed::create(&target).unwrap();
         unnamed.file.write_all(b"content").unwrap();
+        if unnamed.temporary.is_none() {
+            assert_eq!(names(dir.path()), Vec::<String>::new(), "a crash would leave nothing");
+        }
         assert!(!target.path.exists());
         assert_eq!(unnamed.publish().unwrap(), 7);
+        assert_eq!(names(dir.path()), ["x"]);
+        assert_eq!(fs::read(&target.path).unwrap(), b"content");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&target.path.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, PRIVATE);
+    }
+
+    #[test]
+    fn a_file_with_a_temporary_name_gets_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target { path: dir.path().join("x"), replace: false };
+        let temporary = target.temporary();
+        let named = |path: &Path| Unnamed {
+            target: target.clone(),
+            file: File::create(path).unwrap(),
+            temporary: Some(path.to_owned()),
+        };
+        drop(named(&temporary));
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+        named(&temporary).publish().unwrap();
         assert_eq!(names(dir.path()), ["x"]);
     }
 
