@@ -19,7 +19,8 @@ mod tests {
 
     #[test]
     fn a_pool_keeps_what_is_wanted_as_far_as_its_memory_goes() {
-        let pool = PoolConfig { min_size: 1, target_free: 3, max_size: 10, max_memory_mb: 4096, enabled: true };
+        let pool =
+            PoolConfig { min_size: 1, target_free: 3, max_size: 10, max_memory_mb: 4096, enabled: true };
         assert_eq!(pool.size_for(512), 3);
         assert_eq!(pool.size_for(2048), 2);
         assert_eq!(pool.size_for(8192), 0);

@@ -86,7 +86,8 @@ async fn a_refused_create_leaves_the_pool_as_it_was_and_a_useless_machine_is_rep
 fn what_a_crash_leaves_of_a_pool_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());
-    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let crashing = runtime();
     crashing.block_on(async {
         open(dir.path(), &world, "").await;

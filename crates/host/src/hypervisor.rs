@@ -208,7 +208,7 @@ impl Hypervisor {
     /// Sees to it that the guest stops before its disk and its snapshots outgrow what the workspace may have.
     async fn watch_room(&self, spec: &MachineSpec, machine: &Machine) {
         let watched = async {
-            let head = machine.qmp().disk_head().await?;
+            let head = machine.qmp().disk_head(&spec.data_dir).await?;
             let longest = room::longest_head(spec, &head.file)?;
             machine.qmp().watch_growth(&head.node, longest).await?;
             Ok::<_, SnapshotError>(())
@@ -301,7 +301,7 @@ impl Hypervisor {
         known: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
         let head = match machine {
-            Some(machine) => Some(machine.qmp().disk_head().await?.file),
+            Some(machine) => Some(machine.qmp().disk_head(&spec.data_dir).await?.file),
             None => None,
         };
         Qcow2Storage.settle(&spec.data_dir, head.as_deref(), known).await?;

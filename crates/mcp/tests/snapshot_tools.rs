@@ -63,7 +63,7 @@ async fn a_snapshot_is_made_listed_restored_and_deleted_as_the_contract_has_it()
     assert_eq!(listed(&mut client).await, json!([]));
     write(&mut client, "web", "/a", "before").await;
     let made = object(&snapshot(&mut client, "create", "first").await);
-    assert_eq!(keys(&made), ["snapshot_id", "name", "workspace_id", "has_memory", "created_at"]);
+    assert_eq!(keys(&made), ["snapshot_id", "name", "workspace_id", "has_memory", "created_at", "pause_ms"]);
     assert_eq!((&made["name"], &made["has_memory"]), (&json!("first"), &json!(false)));
     assert!(made["created_at"].as_str().unwrap().ends_with('Z'));
     write(&mut client, "web", "/a", "after").await;

@@ -10,6 +10,14 @@ fn pooled() -> TestHost {
     TestHost::start_with(HostOptions { config, ..HostOptions::default() })
 }
 
+/// Whether a guest of the pool has said on its console that it is up.
+fn stands_ready(host: &TestHost) -> bool {
+    let workspaces = std::fs::read_dir(host.data().join("workspaces")).into_iter().flatten().flatten();
+    workspaces
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("console.log")).ok())
+        .any(|console| console.contains("this machine is standby"))
+}
+
 #[test]
 fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
     drop(host_or_skip!());
@@ -18,15 +26,11 @@ fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
     eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]), "nobody sees it");
     // The process is there before its guest is.
+    eventually("its guest is up", Duration::from_secs(110), || stands_ready(&host));
     let mut made = Vec::new();
     eventually("one comes from the pool", Duration::from_secs(110), || {
-        let created = client.tool("workspace_create", json!({})).json();
-        let from_pool = created["from_pool"] == true;
-        made.push(created);
-        if !from_pool {
-            std::thread::sleep(Duration::from_secs(2));
-        }
-        from_pool
+        made.push(client.tool("workspace_create", json!({})).json());
+        made.last().is_some_and(|created| created["from_pool"] == true)
     });
     let created = made.last().expect("one was made");
     let id = json!({ "workspace_id": created["workspace_id"] });
@@ -68,5 +72,5 @@ fn a_pool_is_gone_with_its_daemon_and_swept_after_a_crash() {
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]));
     drop(client);
     host.stop_daemon();
-    eventually("nothing is left", Duration::from_secs(60), || host.machines().len() == 0);
+    eventually("nothing is left", Duration::from_secs(60), || host.machines().is_empty());
 }

@@ -24,7 +24,8 @@ impl SmallDisk {
     }
 
     fn free_bytes(&self) -> u64 {
-        let output = Command::new("df").args(["--output=avail", "-B1"]).arg(&self.0).output().expect("df runs");
+        let output =
+            Command::new("df").args(["--output=avail", "-B1"]).arg(&self.0).output().expect("df runs");
         let text = String::from_utf8(output.stdout).expect("text");
         text.lines().nth(1).expect("a second line").trim().parse().expect("a number")
     }

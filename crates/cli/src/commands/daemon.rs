@@ -79,6 +79,8 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(output::stderr_has_colour())
+        // A log on a disk that is full must not end whoever writes to it.
+        .log_internal_errors(false)
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

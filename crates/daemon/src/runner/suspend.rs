@@ -21,7 +21,8 @@ impl Runner {
     }
 
     pub(super) async fn try_to_go_on(&mut self) {
-        let (Some(machine), Status::Suspended { machine: record, .. }) = (self.machine(), self.status()) else {
+        let (Some(machine), Status::Suspended { machine: record, .. }) = (self.machine(), self.status())
+        else {
             return;
         };
         let status = match machine.go_on().await {

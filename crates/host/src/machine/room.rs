@@ -39,7 +39,8 @@ pub(crate) fn missing(spec: &MachineSpec) -> Result<Option<String>, FileError> {
             used >> 20
         )));
     }
-    let host = statvfs(dir).map_err(|error| FileError::at("look at the file system of", dir)(error.into()))?;
+    let host =
+        statvfs(dir).map_err(|error| FileError::at("look at the file system of", dir)(error.into()))?;
     let free = host.f_bavail.saturating_mul(host.f_frsize);
     Ok((free < HOST_ROOM).then(|| format!("the host's disk is full ({} MB free)", free >> 20)))
 }

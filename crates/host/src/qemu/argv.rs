@@ -16,6 +16,10 @@ use serde_json::{Value, json};
 
 use super::version::QemuVersion;
 use crate::accelerator::Chosen;
+use crate::qmp::node_name;
+
+/// The disk's name on the machine, by which QEMU is asked what it writes to.
+pub const DISK_DEVICE: &str = "disk0";
 
 /// The port the guest agent looks for.
 pub const AGENT_PORT: &str = "agentiso";
@@ -149,8 +153,9 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
         json!({"driver": "virtserialport", "nr": 1, "chardev": "agent", "name": AGENT_PORT}),
     );
 
-    args.json("-blockdev", disk(machine.disk));
-    args.json("-device", json!({"driver": "virtio-blk-device", "drive": "disk"}));
+    let (node, disk) = disk(machine.disk);
+    args.json("-blockdev", disk);
+    args.json("-device", json!({"driver": "virtio-blk-device", "id": DISK_DEVICE, "drive": node}));
 
     // Nobody has to listen there: without a gateway the card has no link partner and packets go nowhere.
     let mut netdev = json!({
@@ -189,10 +194,15 @@ pub(crate) fn file_node(name: &str) -> String {
     format!("{name}-file")
 }
 
-fn disk(file: Option<&Path>) -> Value {
+/// The disk, and the node's name.
+fn disk(file: Option<&Path>) -> (String, Value) {
     match file {
-        Some(file) => qcow2_node("disk", file),
-        None => json!({"driver": "null-co", "node-name": "disk", "size": 64 << 20, "read-zeroes": true}),
+        Some(file) => (node_name(file), qcow2_node(&node_name(file), file)),
+        None => {
+            let node = "disk".to_owned();
+            let disk = json!({"driver": "null-co", "node-name": node, "size": 64 << 20, "read-zeroes": true});
+            (node, disk)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
-use crate::qemu::argv::{file_node, qcow2_node};
+use crate::qemu::argv::{DISK_DEVICE, file_node, qcow2_node};
 
 /// The one merge that runs at a time.
 const JOB: &str = "merge";
@@ -15,11 +15,14 @@ const JOB: &str = "merge";
 /// A cancelled merge ends with the request that is under way.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(20);
 
+/// What the nodes begin with that we name.
+const OURS: &str = "d-";
+
 /// The node of a layer that we open. Node names begin with a letter and have at most 31 characters, the name of the
 /// file's node below it included.
 pub(crate) fn node_name(layer: &Path) -> String {
     let name = layer.file_stem().unwrap_or_default().to_string_lossy();
-    format!("d-{name}").chars().take(26).collect()
+    format!("{OURS}{name}").chars().take(26).collect()
 }
 
 /// A file that QEMU has open as part of the disk.
@@ -30,31 +33,24 @@ pub struct DiskNode {
 }
 
 impl QmpClient {
-    /// What the guest writes to.
-    pub async fn disk_head(&self) -> Result<DiskNode, QmpError> {
-        let drives = self.execute("query-block", None).await?;
-        let inserted = drives.get(0).and_then(|drive| drive.get("inserted"));
-        inserted.and_then(disk_node).ok_or_else(|| unexpected("query-block"))
+    /// What the guest writes to, of a disk whose files are in `dir`. Takes the same time however many layers there are.
+    pub async fn disk_head(&self, dir: &Path) -> Result<DiskNode, QmpError> {
+        let arguments = json!({"path": format!("/machine/peripheral/{DISK_DEVICE}"), "property": "drive"});
+        let drive = self.execute("qom-get", Some(arguments)).await?;
+        let found = drive.as_str().and_then(|node| Some((node, file_of(node, dir)?)));
+        let (node, file) = found.ok_or_else(|| unexpected("qom-get"))?;
+        Ok(DiskNode { node: node.to_owned(), file })
     }
 
-    /// The files of the disk, from the head down to the image.
-    pub async fn disk_chain(&self) -> Result<Vec<PathBuf>, QmpError> {
-        let drives = self.execute("query-block", None).await?;
-        let mut image = drives.get(0).map(|drive| &drive["inserted"]["image"]);
-        let mut files = Vec::new();
-        while let Some(found) = image.filter(|image| image.is_object()) {
-            let name = found["filename"].as_str().and_then(file_of);
-            files.push(name.ok_or_else(|| unexpected("query-block"))?);
-            image = Some(&found["backing-image"]);
-        }
-        Ok(files)
-    }
-
-    /// Every qcow2 file that is open, the head included.
-    pub async fn disk_nodes(&self) -> Result<Vec<DiskNode>, QmpError> {
+    /// Every layer in `dir` that is open, the head included. Slow for many.
+    pub async fn disk_nodes(&self, dir: &Path) -> Result<Vec<DiskNode>, QmpError> {
         let nodes = self.execute("query-named-block-nodes", Some(json!({"flat": true}))).await?;
         let nodes = nodes.as_array().ok_or_else(|| unexpected("query-named-block-nodes"))?;
-        Ok(nodes.iter().filter(|node| node["drv"] == "qcow2").filter_map(disk_node).collect())
+        Ok(nodes
+            .iter()
+            .filter(|node| node["drv"] == "qcow2")
+            .filter_map(|node| disk_node(node, dir))
+            .collect())
     }
 
     /// Opens an overlay that is not yet part of the disk.
@@ -76,7 +72,8 @@ impl QmpClient {
 
     /// Puts the head on another layer that reads as the one it lies on, and closes those that nobody reads any more.
     pub async fn put_on(&self, layer: &Path, instead_of: &[PathBuf]) -> Result<(), QmpError> {
-        let head = self.disk_head().await?;
+        let dir = layer.parent().unwrap_or(Path::new("/"));
+        let head = self.disk_head(dir).await?;
         let below = node_name(layer);
         let mut options = qcow2_node(&below, layer);
         options["read-only"] = json!(true);
@@ -92,7 +89,7 @@ impl QmpClient {
         let name = layer.file_name().unwrap_or_default().to_string_lossy();
         let header = json!({"device": head.node, "image-node-name": head.node, "backing-file": name});
         self.execute("change-backing-file", Some(header)).await?;
-        let open = self.disk_nodes().await?;
+        let open = self.disk_nodes(dir).await?;
         for file in instead_of {
             for node in open.iter().filter(|node| node.file == *file) {
                 // What QEMU opened by itself it has closed by itself.
@@ -181,28 +178,24 @@ impl QmpClient {
     /// Closes a layer that is not part of the disk any more. One that we opened ourselves stays open until then, and
     /// QEMU (10.0) crashes in a later merge if its file is gone by that time.
     pub(crate) async fn forget_node(&self, node: &str) -> Result<(), QmpError> {
-        let is_open = |nodes: Vec<DiskNode>| nodes.iter().any(|open| open.node == node);
-        if is_open(self.disk_nodes().await?) {
-            self.close_overlay(node).await?;
-        }
-        match is_open(self.disk_nodes().await?) {
-            true => Err(merge_failed("QEMU keeps the merged layer open")),
-            false => Ok(()),
+        match self.close_overlay(node).await {
+            // One that QEMU opened by itself was closed by the merge.
+            Err(QmpError::Refused { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 }
 
-fn disk_node(value: &Value) -> Option<DiskNode> {
+fn disk_node(value: &Value, dir: &Path) -> Option<DiskNode> {
     let node = value.get("node-name")?.as_str()?.to_owned();
-    Some(DiskNode { node, file: file_of(value.get("file")?.as_str()?)? })
+    // A node that QEMU opened by itself has its plain path here. Ours have all options of all layers below, cut off.
+    let file = file_of(&node, dir).or_else(|| Some(PathBuf::from(value.get("file")?.as_str()?)))?;
+    Some(DiskNode { node, file })
 }
 
-/// The path in what QEMU calls a node's file: a path, or all of the node's options where a path would not say enough.
-fn file_of(text: &str) -> Option<PathBuf> {
-    let Some(options) = text.strip_prefix("json:") else { return Some(PathBuf::from(text)) };
-    let options: Value = serde_json::from_str(options).ok()?;
-    let plain = options["file"]["filename"].as_str().or(options["file.filename"].as_str());
-    plain.map(PathBuf::from)
+/// The file of a node that was named after it.
+fn file_of(node: &str, dir: &Path) -> Option<PathBuf> {
+    Some(dir.join(format!("{}.qcow2", node.strip_prefix(OURS)?)))
 }
 
 fn merge_failed(reason: &str) -> QmpError {
@@ -218,12 +211,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nodes_file_is_a_path_or_is_found_in_its_options() {
-        assert_eq!(file_of("/a/b.qcow2"), Some("/a/b.qcow2".into()));
-        let options =
-            r#"json:{"backing": null, "driver": "qcow2", "file": {"driver": "file", "filename": "/a,b"}}"#;
-        assert_eq!(file_of(options), Some("/a,b".into()));
-        assert_eq!(file_of("json:{"), None);
-        assert_eq!(file_of(r#"json:{"driver": "null-co"}"#), None);
+    fn a_node_that_was_named_after_its_file_tells_it() {
+        let dir = Path::new("/data/w");
+        for file in ["/data/w/disk.qcow2", "/data/w/3fd0c1a2b4e59687.qcow2"] {
+            let node = node_name(Path::new(file));
+            assert_eq!(file_of(&node, dir), Some(file.into()));
+            assert!(file_node(&node).len() <= 31, "{node}");
+        }
+        assert_eq!(file_of("#block123", dir), None);
+        let by_itself = json!({"node-name": "#block1", "file": "/data/w/layer0.qcow2"});
+        let expected = DiskNode { node: "#block1".to_owned(), file: "/data/w/layer0.qcow2".into() };
+        assert_eq!(disk_node(&by_itself, dir), Some(expected));
     }
 }

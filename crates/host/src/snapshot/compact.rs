@@ -34,6 +34,7 @@ pub(crate) async fn online(
     interrupted: &CancellationToken,
 ) -> Result<(), SnapshotError> {
     qmp.end_merge().await?;
+    let mut looked = false;
     let mut frozen = false;
     while !interrupted.is_cancelled() {
         let merges = Qcow2Storage.redundant(dir).await?;
@@ -53,22 +54,20 @@ pub(crate) async fn online(
             Qcow2Storage.merge_offline(dir, &merge).await?;
             continue;
         }
-        let open = qmp.disk_nodes().await?;
+        let open = qmp.disk_nodes(dir).await?;
+        if !looked {
+            // Somebody may have merged them and gone before they were closed.
+            for gone in open.iter().filter(|node| !node.file.exists()) {
+                qmp.forget_node(&gone.node).await?;
+            }
+            looked = true;
+        }
         let node = |file: &Path| {
             let found = open.iter().find(|node| node.file == file).map(|node| node.node.clone());
             found.ok_or_else(|| QmpError::Merge {
                 reason: format!("QEMU does not have {} open", file.display()),
             })
         };
-        let chain = qmp.disk_chain().await?;
-        if !chain.contains(&merge.child) && chain.contains(&merge.into) {
-            // It was merged by somebody who did not wait for the end.
-            if let Ok(child) = node(&merge.child) {
-                qmp.forget_node(&child).await?;
-            }
-            Qcow2Storage.merged_online(dir, &merge).await?;
-            continue;
-        }
         let (child, into) = (node(&merge.child)?, node(&merge.into)?);
         Qcow2Storage.begin_merge(dir, &merge).await?;
         tracing::debug!(?merge, %child, %into, "merging two layers");
@@ -124,7 +123,8 @@ pub(crate) async fn shorten(
 }
 
 async fn commit(qmp: &QmpClient, child: &str, into: &str, merge: &Merge) -> Result<(), QmpError> {
-    let head = qmp.disk_head().await?.node;
+    let dir = merge.into.parent().unwrap_or(Path::new("/"));
+    let head = qmp.disk_head(dir).await?.node;
     let below = merge.into.file_name().unwrap_or_default().to_string_lossy();
     qmp.commit_layer(&head, child, into, &below, MERGE_DEADLINE).await
 }

@@ -128,7 +128,8 @@ pub(super) struct Overlay<'a> {
 
 impl<'a> Overlay<'a> {
     pub(super) async fn open(qmp: &'a QmpClient, pivot: &Pivot) -> Result<Self, QmpError> {
-        let head = qmp.disk_head().await?.node;
+        let dir = pivot.to.parent().unwrap_or(Path::new("/"));
+        let head = qmp.disk_head(dir).await?.node;
         // Somebody may have begun a merge and gone.
         qmp.end_merge().await?;
         let node = node_name(&pivot.to);

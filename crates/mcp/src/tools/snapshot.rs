@@ -65,7 +65,7 @@ fn output() -> Value {
     let list = schema::optional("array");
     json!({
         "snapshot_id": text, "name": text, "workspace_id": text, "has_memory": schema::optional("boolean"),
-        "created_at": text, "snapshots": list, "processes_restored": schema::optional("boolean"),
+        "created_at": text, "pause_ms": schema::optional("number"), "snapshots": list, "processes_restored": schema::optional("boolean"),
         "changed_bytes": schema::optional("integer"), "added": list, "modified": list, "removed": list,
     })
 }

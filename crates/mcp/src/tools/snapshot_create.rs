@@ -27,7 +27,7 @@ pub(crate) const TOOL: Tool = Tool {
 fn output() -> Value {
     json!({
         "snapshot_id": schema::text(), "name": schema::text(), "workspace_id": schema::text(),
-        "has_memory": schema::flag(), "created_at": schema::text(),
+        "has_memory": schema::flag(), "created_at": schema::text(), "pause_ms": schema::optional("number"),
     })
 }
 

@@ -45,6 +45,7 @@ pub(super) async fn create(
         "workspace_id": made.workspace.id,
         "has_memory": snapshot.has_memory,
         "created_at": snapshot.created_at.to_string(),
+        "pause_ms": made.pause.as_secs_f64() * 1000.0,
     })))
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentiso_core::ids::SnapshotId;
 use agentiso_core::config::Config;
+use agentiso_core::ids::SnapshotId;
 use agentiso_host::{ExitCause, Hypervisor, OnSpawn};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -95,10 +95,7 @@ impl Machine for QemuMachine {
         .boxed()
     }
 
-    fn tidy<'a>(
-        &'a self,
-        interrupted: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+    fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
         async move {
             let tidied = self.hypervisor.tidy(&self.spec, &self.machine, interrupted).await;
             tidied.map_err(convert::snapshot_failure)

@@ -37,7 +37,7 @@ const MEMORIES: u64 = 6;
 
 pub(super) fn run(context: &Context, dir: Option<&Path>, as_json: bool) -> Result<ExitCode, Failure> {
     let (began, notes) = (Instant::now(), Notes::listen());
-    let needed = u64::from(memory_mb(&context.config)) * MEMORIES << 20;
+    let needed = (u64::from(memory_mb(&context.config)) * MEMORIES) << 20;
     let scratch = Scratch::make(&context.config.paths, dir, needed)?;
     let deep = Deep { context, scratch: &scratch, notes: &notes, as_json };
     let climbed = runtime::block_on(deep.run());
