@@ -89,7 +89,7 @@ impl Setup {
 
     /// A server that keeps machines ready, as it does unless it is told not to.
     pub(crate) fn pooled_host(&self) -> TestHost {
-        self.host_with(String::new())
+        self.host_with("[pool]\nenabled = true\n".to_owned())
     }
 
     fn host_with(&self, config: String) -> TestHost {

@@ -17,7 +17,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
-use crate::machines::{ImageRef, Machine, MachineSpec, Progress};
+use crate::machines::{ExecSpec, ImageRef, Machine, MachineSpec, Progress};
 use crate::shared::Shared;
 
 /// Whoever just got a machine uses the host first; then the next one is made.
@@ -25,6 +25,12 @@ const BREATH: Duration = Duration::from_secs(1);
 
 /// How long to leave it after a machine could not be made, at first and at most.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+/// Commands that a machine has run before it stands ready.
+const WARM_UPS: u32 = 5;
+
+/// The smallest command there is.
+const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A machine that is up under a name that does not count.
 #[derive(Debug)]
@@ -165,11 +171,13 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         admitted.map_err(|error| error.to_string())?;
         let spec = shared.standby_spec(image.clone(), resources);
         // Dropped when the daemon closes; what was made of it by then is removed all the same.
-        let made = Unfinished { shared, spec: Some(spec.clone()) };
+        let mut made = Unfinished { shared, spec: Some(spec.clone()), machine: None };
         let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);
         let booted = shared.machines.create(&spec, nobody, &Progress::silent()).await;
         match booted {
             Ok(booted) => {
+                made.machine = Some(Arc::clone(&booted.machine));
+                warm_up(&*booted.machine).await?;
                 made.keep();
                 tracing::debug!(rung = %booted.rung, "a machine stands ready");
                 shared.pool.ready().push(Standby { spec, machine: booted.machine });
@@ -184,10 +192,23 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
     Ok(())
 }
 
-/// Removes the directories of a machine whose making was cut short.
+/// Has the guest do what whoever gets it will do first, so that it is quick then.
+async fn warm_up(machine: &dyn Machine) -> Result<(), String> {
+    for _ in 0..WARM_UPS {
+        let spec = ExecSpec { timeout: Some(WARM_UP_DEADLINE), ..ExecSpec::shell("true") };
+        let mut events = machine.agent().exec(spec).await.map_err(|error| error.to_string())?;
+        while let Some(event) = events.next().await {
+            event.map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends a machine whose making was cut short and removes its directories.
 struct Unfinished<'a> {
     shared: &'a Arc<Shared>,
     spec: Option<MachineSpec>,
+    machine: Option<Arc<dyn Machine>>,
 }
 
 impl Unfinished<'_> {
@@ -199,8 +220,13 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(spec) = self.spec.take() {
-            let shared = Arc::clone(self.shared);
-            self.shared.tasks.spawn(async move { remove(&shared, &spec).await });
+            let (shared, machine) = (Arc::clone(self.shared), self.machine.take());
+            self.shared.tasks.spawn(async move {
+                if let Some(machine) = machine {
+                    machine.kill().await;
+                }
+                remove(&shared, &spec).await;
+            });
         }
     }
 }

@@ -36,9 +36,16 @@ pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Res
         .step("waiting for the network device")?
         .ok_or_else(|| MachineError::NoDevice { device: "a network device".into() })?;
     let device = Device::new(&name).step("opening a socket")?;
-    // Down first: the hardware address can only be changed then, and it takes all old routes away.
-    device.set_up(false).step("taking the network device down")?;
-    device.set_mac(addresses.mac).step("setting the hardware address")?;
+    let (is_up, mac, address) = device.state();
+    if is_up && mac == addresses.mac && address == addresses.address {
+        // Gone back to a snapshot of itself: what is connected stays connected.
+        return Ok(name);
+    }
+    if !is_up || mac != addresses.mac {
+        // Down first: the hardware address can only be changed then, and it takes all old routes away.
+        device.set_up(false).step("taking the network device down")?;
+        device.set_mac(addresses.mac).step("setting the hardware address")?;
+    }
     device.set_address(libc::SIOCSIFADDR, addresses.address).step("setting the address")?;
     let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - addresses.prefix).unwrap_or(0));
     device.set_address(libc::SIOCSIFNETMASK, mask).step("setting the netmask")?;
@@ -102,6 +109,32 @@ impl Device {
         let bit = libc::IFF_UP as libc::c_short;
         request.ifr_ifru.ifru_flags = if up { flags | bit } else { flags & !bit };
         self.ioctl(libc::SIOCSIFFLAGS, &mut request)
+    }
+
+    /// Whether it is up, its hardware address and its address. What cannot be told is zero.
+    fn state(&self) -> (bool, [u8; 6], Ipv4Addr) {
+        let ask = |number| {
+            let mut request = self.request();
+            // A request that fails leaves the zeroes.
+            let _ = self.ioctl(number, &mut request);
+            request
+        };
+        let requests = [libc::SIOCGIFFLAGS, libc::SIOCGIFHWADDR, libc::SIOCGIFADDR].map(ask);
+        // SAFETY: all fields are integers and arrays; each was set by its call, or is zero.
+        let (flags, mac, address) = unsafe {
+            (
+                requests[0].ifr_ifru.ifru_flags,
+                requests[1].ifr_ifru.ifru_hwaddr.sa_data,
+                requests[2].ifr_ifru.ifru_addr.sa_data,
+            )
+        };
+        let byte = |data: &[libc::c_char], at: usize| data[at] as u8;
+        let address = std::array::from_fn::<u8, 4, _>(|at| byte(&address, 2 + at));
+        (
+            flags & libc::IFF_UP as libc::c_short != 0,
+            std::array::from_fn(|at| byte(&mac, at)),
+            Ipv4Addr::from(address),
+        )
     }
 
     fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
