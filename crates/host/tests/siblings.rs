@@ -92,10 +92,19 @@ async fn idle_siblings_share_most_of_their_memory() {
     let resources = Resources { memory_mb: number("AGENTISO_TEST_MEMORY_MB", 256), vcpus: 2, disk_gb: 2 };
     host.ensure_image(resources).await;
     let mut machines = Vec::new();
-    for _ in 0..number("AGENTISO_TEST_SIBLINGS", 3) {
+    let wanted = number("AGENTISO_TEST_SIBLINGS", 3) as usize;
+    let mut fallen_back = 0;
+    while machines.len() < wanted {
         let spec = host.spec(resources);
         let booted = host.create(&spec).await;
-        assert_eq!(booted.rung, Rung::ImageTemplate);
+        if booted.rung != Rung::ImageTemplate {
+            // Another way up says nothing about what siblings share; that it is taken twice would.
+            booted.machine.kill().await;
+            fallen_back += 1;
+            assert!(fallen_back < 2, "the image template cannot be restored");
+            host.ensure_image(resources).await;
+            continue;
+        }
         sh(&booted.machine, "true").await;
         machines.push(booted.machine);
     }
