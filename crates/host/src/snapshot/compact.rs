@@ -8,7 +8,7 @@ use agentiso_core::ids::SnapshotId;
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
-use super::take::Overlay;
+use super::take::{Overlay, undo};
 use crate::disk::{KEYFRAME_AFTER, Merge, Qcow2Storage, Storage};
 use crate::qmp::{QmpClient, QmpError};
 
@@ -93,7 +93,7 @@ async fn freeze_head(dir: &Path, qmp: &QmpClient) -> Result<(), SnapshotError> {
     let pivot = Qcow2Storage.begin_snapshot(dir, nobodys).await?;
     let pivoted = async { Overlay::open(qmp, &pivot).await?.pivot().await };
     if let Err(error) = pivoted.await {
-        Qcow2Storage.abandon_snapshot(dir, nobodys).await?;
+        undo(qmp, dir, nobodys, &pivot).await?;
         return Err(error.into());
     }
     Qcow2Storage.finish_snapshot(dir, nobodys).await?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::files::{self, FileError};
+use crate::files;
 use crate::host_memory::host_memory;
 
 /// What the host keeps free beside a copy in memory.
@@ -46,13 +46,9 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.on_disk
-            && let Err(error) = remove(&self.path)
+            && let Err(error) = files::remove_file(&self.path)
         {
             tracing::warn!(%error, "a copy of a machine's memory was not removed");
         }
     }
-}
-
-fn remove(path: &Path) -> Result<(), FileError> {
-    files::remove_file(path)
 }

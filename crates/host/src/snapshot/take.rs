@@ -40,10 +40,9 @@ impl Taking<'_> {
         // What the guest was told is written is on its disk from here on, with memory or without.
         self.machine.agent().await?.sync().await?;
         let pivot = Qcow2Storage.begin_snapshot(dir, snapshot).await?;
-        let mut moved = false;
         let taken = match include_memory {
-            false => self.disk(&pivot, &mut moved).await,
-            true => self.disk_and_memory(snapshot, &pivot, &mut moved).await,
+            false => self.disk(&pivot).await,
+            true => self.disk_and_memory(snapshot, &pivot).await,
         };
         let finished = match taken {
             Ok(pause) => {
@@ -52,43 +51,25 @@ impl Taking<'_> {
             Err(error) => Err(error),
         };
         if finished.is_err() {
-            self.undo(snapshot, moved).await;
+            let undone = async {
+                memory::remove(dir, snapshot)?;
+                undo(self.machine.qmp(), dir, snapshot, &pivot).await
+            };
+            if let Err(error) = undone.await {
+                tracing::error!(workspace = %self.spec.id, %error, "a failed snapshot left something behind");
+            }
         }
         finished
     }
 
-    /// The machine either never moved, or its new head stays and the snapshot below it is forgotten.
-    async fn undo(&self, snapshot: SnapshotId, moved: bool) {
-        let dir = &self.spec.data_dir;
-        let undone = async {
-            memory::remove(dir, snapshot)?;
-            if moved {
-                Qcow2Storage.finish_snapshot(dir, snapshot).await?;
-                Qcow2Storage.forget_snapshot(dir, snapshot).await?;
-            } else {
-                Qcow2Storage.abandon_snapshot(dir, snapshot).await?;
-            }
-            Ok::<_, SnapshotError>(())
-        };
-        if let Err(error) = undone.await {
-            tracing::error!(workspace = %self.spec.id, %error, "a failed snapshot left something behind");
-        }
-    }
-
-    async fn disk(&self, pivot: &Pivot, moved: &mut bool) -> Result<Duration, SnapshotError> {
+    async fn disk(&self, pivot: &Pivot) -> Result<Duration, SnapshotError> {
         let overlay = Overlay::open(self.machine.qmp(), pivot).await?;
         let began = Instant::now();
         overlay.pivot().await?;
-        *moved = true;
         Ok(began.elapsed())
     }
 
-    async fn disk_and_memory(
-        &self,
-        snapshot: SnapshotId,
-        pivot: &Pivot,
-        moved: &mut bool,
-    ) -> Result<Duration, SnapshotError> {
+    async fn disk_and_memory(&self, snapshot: SnapshotId, pivot: &Pivot) -> Result<Duration, SnapshotError> {
         let qmp = self.machine.qmp();
         let overlay = Overlay::open(qmp, pivot).await?;
         let stream = Stream::new(&self.spec.data_dir, u64::from(self.spec.resources.memory_mb) << 20);
@@ -100,7 +81,6 @@ impl Taking<'_> {
         }
         // It stands still, and its memory and its disk are of the same instant.
         let pivoted = overlay.pivot().await;
-        *moved = pivoted.is_ok();
         // Whatever became of the snapshot, the machine goes on.
         qmp.resume().await?;
         pivoted?;
@@ -117,6 +97,24 @@ impl Taking<'_> {
         conversion.run(stream.path()).await?;
         Ok(pause)
     }
+}
+
+/// Undoes a snapshot that was begun: the machine either never moved, or its new head stays and what lies below is
+/// forgotten. QEMU itself says which, because a pivot whose answer did not come may have happened. If it cannot say,
+/// everything stays as it is noted, and is put in order before the volume is used again.
+pub(super) async fn undo(
+    qmp: &QmpClient,
+    dir: &Path,
+    snapshot: SnapshotId,
+    pivot: &Pivot,
+) -> Result<(), SnapshotError> {
+    if qmp.disk_head(dir).await?.file == pivot.to {
+        Qcow2Storage.finish_snapshot(dir, snapshot).await?;
+        Qcow2Storage.forget_snapshot(dir, snapshot).await?;
+    } else {
+        Qcow2Storage.abandon_snapshot(dir, snapshot).await?;
+    }
+    Ok(())
 }
 
 /// An overlay that QEMU has open and does not use yet.
