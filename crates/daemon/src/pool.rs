@@ -74,10 +74,18 @@ impl Pool {
     }
 }
 
-/// Ends a machine that nobody wants and removes what belongs to it.
-pub(crate) async fn discard(shared: &Shared, standby: Standby) {
-    standby.machine.kill().await;
-    remove(shared, &standby.spec).await;
+/// Ends machines that nobody wants and removes what belongs to them, even if the caller does not wait for it.
+pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
+    let owner = Arc::clone(shared);
+    let discarding = shared.tasks.spawn(async move {
+        for standby in unwanted {
+            standby.machine.kill().await;
+            remove(&owner, &standby.spec).await;
+        }
+    });
+    if let Err(error) = discarding.await {
+        tracing::error!(%error, "machines of the pool were not all removed");
+    }
 }
 
 async fn remove(shared: &Shared, spec: &MachineSpec) {
@@ -116,9 +124,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             },
         }
     }
-    for standby in shared.pool.drain_if(true) {
-        discard(&shared, standby).await;
-    }
+    discard(&shared, shared.pool.drain_if(true)).await;
 }
 
 /// Resolves when the pool is not what it was: one was claimed, or one ended by itself (and is then removed).
@@ -162,9 +168,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         *ready = kept;
         outdated
     };
-    for standby in outdated {
-        discard(shared, standby).await;
-    }
+    discard(shared, outdated).await;
     while shared.pool.ready().len() < size {
         let memory = shared.machines.host_memory();
         let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);

@@ -147,9 +147,7 @@ impl Session {
             return reserved;
         }
         // Whoever asks counts more than whoever may ask.
-        for standby in spare {
-            pool::discard(self.shared(), standby).await;
-        }
+        pool::discard(self.shared(), spare).await;
         reserve(wanted)
     }
 

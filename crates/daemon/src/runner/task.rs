@@ -162,6 +162,7 @@ impl Runner {
         };
         if let Err(failure) = tidied {
             tracing::warn!(workspace = %self.name, %failure, "its layers were not put in order");
+            self.unsettled = true;
         }
     }
 
