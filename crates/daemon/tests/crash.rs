@@ -1,7 +1,7 @@
 //! The process is ended at every named step; the next daemon must leave the world as if the step had either
 //! happened or not.
 //!
-//! The test program starts itself again as the daemon that dies: see `the_daemon_that_dies`.
+//! The test program starts itself again as the daemon that dies: see `live_and_die`.
 
 mod support;
 
@@ -17,14 +17,14 @@ use agentiso_daemon::{
 };
 use support::{Volume, World, by_name, eventually, named, open, say, snap};
 
+/// Set for the process that dies, with its directory.
 const ROOT: &str = "AGENTISO_TEST_ROOT";
 
+/// The test that starts itself again as the daemon that dies.
+const MYSELF: &str = "a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon";
+
 /// Lives a whole life and is expected to die in the middle of it.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by the test below, in a process of its own"]
-async fn the_daemon_that_dies() {
-    let root = std::env::var_os(ROOT).expect("the root is given");
-    let root = Path::new(&root);
+async fn live_and_die(root: &Path) {
     let world = World::new(root);
     let daemon = open(root, &world).await;
     let session = daemon.open_session(SessionKind::Client);
@@ -109,7 +109,7 @@ fn described(root: &Path, info: &WorkspaceInfo) -> String {
 
 fn die_at(point: &str, root: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["the_daemon_that_dies", "--exact", "--ignored", "--nocapture"])
+        .args([MYSELF, "--exact", "--nocapture"])
         .env(ROOT, root)
         .env(fault::VARIABLE, point)
         .output()
@@ -121,6 +121,9 @@ fn die_at(point: &str, root: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_step_is_finished_or_undone_by_the_next_daemon() {
+    if let Some(root) = std::env::var_os(ROOT) {
+        return live_and_die(Path::new(&root)).await;
+    }
     for point in fault::POINTS {
         let dir = tempfile::tempdir().unwrap();
         die_at(point, dir.path());

@@ -1,3 +1,5 @@
+//! What an import takes and what it refuses.
+
 use std::io::Write;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Volumes as qcow2 files: what is on disk after each step.
+
 use super::*;
 use crate::disk::{Backing, DISK_FILE, Storage};
 
