@@ -28,6 +28,7 @@ pub struct Agent {
     machine: Arc<dyn Machine>,
     execs: Arc<Semaphore>,
     file_calls: Arc<Semaphore>,
+    waiting_file_calls: Semaphore,
     graveyard: Graveyard,
     shut_down: CancellationToken,
     started_ns: u64,
@@ -45,6 +46,7 @@ impl Agent {
             machine,
             execs: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_EXECS)),
             file_calls: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_FILE_CALLS)),
+            waiting_file_calls: Semaphore::new(limits::MAX_WAITING_FILE_CALLS),
             graveyard: Graveyard::default(),
             shut_down: CancellationToken::new(),
             started_ns: u64::try_from(started).unwrap_or(0),
@@ -89,13 +91,22 @@ impl Agent {
         result.map(Response::new).map_err(|error| error.code().status(chain(&error)))
     }
 
+    /// Waits until this call about a file may run. Such calls are short, so a burst of them queues.
+    async fn turn_of_file_call(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let busy = || too_many("file calls");
+        let _place = self.waiting_file_calls.try_acquire().map_err(|_none| busy())?;
+        let turn = Arc::clone(&self.file_calls).acquire_owned();
+        let turn = tokio::time::timeout(limits::MAX_FILE_CALL_WAIT, turn).await;
+        turn.map_err(|_late| busy())?.map_err(|_closed| busy())
+    }
+
     /// Runs something that blocks, for a call about a file.
     async fn on_file<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
     ) -> Answer<T> {
         self.ready()?;
-        let permit = permit(&self.file_calls, "file calls")?;
+        let permit = self.turn_of_file_call().await?;
         let result = blocking(move || {
             let _permit = permit;
             work()
@@ -105,12 +116,12 @@ impl Agent {
     }
 
     /// Runs something that blocks and sends one message after the other.
-    fn stream_file<T: Send + 'static>(
+    async fn stream_file<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Result<(), FileError> + Send + 'static,
     ) -> Answer<Messages<T>> {
         self.ready()?;
-        let permit = permit(&self.file_calls, "file calls")?;
+        let permit = self.turn_of_file_call().await?;
         let (sender, messages) = mpsc::channel(QUEUED_MESSAGES);
         // The thread ends when the receiver is gone: its next message is refused.
         tokio::task::spawn_blocking(move || {
@@ -126,8 +137,11 @@ impl Agent {
 }
 
 fn permit(semaphore: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Status> {
-    let taken = Arc::clone(semaphore).try_acquire_owned();
-    taken.map_err(|_none| ErrorCode::Busy.status(format!("too many {what} are in progress")))
+    Arc::clone(semaphore).try_acquire_owned().map_err(|_none| too_many(what))
+}
+
+fn too_many(what: &str) -> Status {
+    ErrorCode::Busy.status(format!("too many {what} are in progress"))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
@@ -252,7 +266,7 @@ impl Guest for Agent {
         let request = request.into_inner();
         let path = parse_path(&request.path)?;
         let limit = request.limit.unwrap_or(u64::MAX);
-        self.stream_file(move |send| files::read(&path, request.offset, limit, send))
+        self.stream_file(move |send| files::read(&path, request.offset, limit, send)).await
     }
 
     async fn write_file(
@@ -260,7 +274,7 @@ impl Guest for Agent {
         request: Request<Streaming<v1::WriteFileRequest>>,
     ) -> Answer<v1::WriteFileResponse> {
         self.ready()?;
-        let permit = permit(&self.file_calls, "file calls")?;
+        let permit = self.turn_of_file_call().await?;
         let mut parts = request.into_inner();
         let Some(Part::Header(header)) = parts.message().await?.and_then(|message| message.part) else {
             return Err(invalid("an upload begins with a header"));
@@ -305,7 +319,7 @@ impl Guest for Agent {
     async fn list_dir(&self, request: Request<v1::ListDirRequest>) -> Answer<Self::ListDirStream> {
         let request = request.into_inner();
         let path = parse_path(&request.path)?;
-        self.stream_file(move |send| files::list(&path, request.limit, send))
+        self.stream_file(move |send| files::list(&path, request.limit, send)).await
     }
 
     async fn stat(&self, request: Request<v1::StatRequest>) -> Answer<v1::StatResponse> {

@@ -3,6 +3,8 @@
 //! The guest is untrusted, so the host enforces every bound on what it receives; the guest enforces them to keep
 //! its own memory small.
 
+use std::time::Duration;
+
 /// Bytes of one output stream that are kept in all, head and tail together.
 pub const MAX_CAPTURE_BYTES: u64 = 2 * MIB;
 
@@ -24,6 +26,12 @@ pub const MAX_CONCURRENT_EXECS: usize = 64;
 
 /// File calls running at once in one guest; each may hold a thread and a few chunks.
 pub const MAX_CONCURRENT_FILE_CALLS: usize = 32;
+
+/// File calls that wait for one of those to end. Bounded, so that streams remain for everything else.
+pub const MAX_WAITING_FILE_CALLS: usize = 128;
+
+/// How long a file call waits for its turn.
+pub const MAX_FILE_CALL_WAIT: Duration = Duration::from_secs(10);
 
 /// A shell command line: below the kernel's limit of 128 KiB for one argument.
 pub const MAX_COMMAND_BYTES: usize = 127 * 1024;
@@ -89,7 +97,8 @@ const MIB: u64 = 1024 * 1024;
 
 const _: () = {
     assert!(CHUNK_BYTES <= MAX_CHUNK_BYTES && MAX_CHUNK_BYTES < MAX_MESSAGE_BYTES);
-    assert!(MAX_CONCURRENT_EXECS + MAX_CONCURRENT_FILE_CALLS < MAX_CONCURRENT_STREAMS as usize);
+    let file_calls = MAX_CONCURRENT_FILE_CALLS + MAX_WAITING_FILE_CALLS;
+    assert!(MAX_CONCURRENT_EXECS + file_calls < MAX_CONCURRENT_STREAMS as usize);
     assert!(DIR_BATCH_ENTRIES * 512 < MAX_MESSAGE_BYTES);
     assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
     // Percent encoding may triple a text in a header.

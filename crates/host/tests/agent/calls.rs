@@ -45,7 +45,7 @@ async fn many_calls_run_beside_a_long_command() {
             }
         });
     }
-    // File calls have a limit of their own, which these stay below most of the time.
+    // More file calls than run at once: they take turns.
     let results = calls.join_all();
     tokio::time::timeout(Duration::from_secs(20), results).await.expect("nothing waits for the long command");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());

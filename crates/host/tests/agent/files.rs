@@ -85,16 +85,34 @@ async fn a_reader_that_stops_early_holds_nothing_up() {
     let path = dir.path().join("file");
     fs::File::create(&path).and_then(|file| file.set_len(1 << 30)).expect("a large file");
     for _ in 0..2 * limits::MAX_CONCURRENT_FILE_CALLS {
-        let mut reader = loop {
-            match agent.client.read_file(bytes(&path), 0, None).await {
-                Ok(reader) => break reader,
-                // Threads of dropped readers end when they next try to send.
-                Err(error) => assert_eq!(error.code(), Some(ErrorCode::Busy)),
-            }
-        };
+        // Threads of dropped readers end when they next try to send; this call waits for one of them.
+        let mut reader = agent.client.read_file(bytes(&path), 0, None).await.expect("a turn");
         assert!(reader.next().await.expect("read").is_some());
     }
     agent.client.ping(vec![1].into()).await.expect("the connection works");
+}
+
+#[tokio::test]
+async fn a_queue_of_file_calls_has_an_end() {
+    let agent = TestAgent::start().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file");
+    fs::File::create(&path).and_then(|file| file.set_len(1 << 30)).expect("a large file");
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..limits::MAX_CONCURRENT_FILE_CALLS + limits::MAX_WAITING_FILE_CALLS + 1 {
+        let (client, path) = (agent.client.clone(), bytes(&path).to_vec());
+        // Nobody reads from the readers, so those that have their turn keep it.
+        calls.spawn(async move { client.read_file(&path, 0, None).await });
+    }
+    let mut readers = Vec::new();
+    let refused = loop {
+        match calls.join_next().await.expect("one is too many").expect("no panic") {
+            Ok(reader) => readers.push(reader),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.code(), Some(ErrorCode::Busy));
+    agent.client.ping(vec![1].into()).await.expect("other calls find a stream");
 }
 
 #[tokio::test]
