@@ -139,50 +139,71 @@ impl Ladder<'_> {
     async fn restore(&self, template: &Template, rung: Rung, disk: Disk) -> Result<Machine, BootError> {
         self.progress.report(&format!("restoring from the {rung}"), Some(0.3));
         let limit = self.host.boot_timeout / RESTORE_SHARE;
-        let deadline = Instant::now() + limit;
         let start = self.prepare(Memory::Template(template.ram()), Begin::Restore, disk).await?;
-        self.within(limit, async {
-            let mut laps = Laps::begin();
-            let launched = self.spawn(&start).await?;
-            laps.lap("answering");
-            launched.restore(&template.device_state()).await?;
-            laps.lap("loaded");
-            let agent = launched.greet(deadline).await?;
-            laps.lap("greeted");
-            if !stage_fits(rung != Rung::BareTemplate, agent.hello().stage) {
-                return Err(BootError::NotRooted);
-            }
-            self.finish(launched, agent, start, deadline, laps).await
-        })
-        .await
+        self.bring_up(start, limit, Some((template, rung))).await
     }
 
     async fn boot(&self, disk: Disk) -> Result<Machine, BootError> {
-        let limit = self.host.boot_timeout;
-        let deadline = Instant::now() + limit;
         let start = self.prepare(Memory::Private, Begin::Boot, disk).await?;
-        self.within(limit, async {
-            let mut laps = Laps::begin();
-            let launched = self.spawn(&start).await?;
-            laps.lap("answering");
-            let agent = launched.greet(deadline).await?;
-            laps.lap("greeted");
-            self.finish(launched, agent, start, deadline, laps).await
-        })
-        .await
+        self.bring_up(start, self.host.boot_timeout, None).await
     }
 
-    async fn within(
+    /// From nothing to a machine that is its own, within this time.
+    async fn bring_up(
         &self,
+        start: Start,
         limit: Duration,
-        work: impl Future<Output = Result<Machine, BootError>>,
+        template: Option<(&Template, Rung)>,
     ) -> Result<Machine, BootError> {
-        match tokio::time::timeout(limit, work).await {
+        let late = |console_tail| BootError::TimedOut { seconds: limit.as_secs(), console_tail };
+        let deadline = Instant::now() + limit;
+        let mut laps = Laps::begin();
+        let answering = tokio::time::timeout_at(deadline, self.spawn(&start)).await;
+        let launched = answering.map_err(|_elapsed| late(String::new()))??;
+        laps.lap("answering");
+        let rising = self.rise(&launched, template, deadline, &mut laps);
+        let agent = match tokio::time::timeout_at(deadline, rising).await {
             Ok(result) => result,
-            Err(_elapsed) => {
-                Err(BootError::TimedOut { seconds: limit.as_secs(), console_tail: String::new() })
+            Err(_elapsed) => Err(late(launched.console_tail())),
+        };
+        match agent {
+            Ok(agent) => {
+                tracing::debug!(workspace = %start.id, laps = %laps.0, "the machine is up");
+                Ok(machine(launched, agent, start))
+            }
+            Err(error) => {
+                if error.is_silence() {
+                    tracing::warn!(workspace = %start.id, laps = %laps.0, "a machine does not come up");
+                    launched.log_where_it_is().await;
+                }
+                Err(error)
             }
         }
+    }
+
+    async fn rise(
+        &self,
+        launched: &Launched,
+        template: Option<(&Template, Rung)>,
+        deadline: Instant,
+        laps: &mut Laps,
+    ) -> Result<AgentClient, BootError> {
+        if let Some((template, _rung)) = template {
+            launched.restore(&template.device_state()).await?;
+            laps.lap("loaded");
+        }
+        let agent = launched.greet(deadline).await?;
+        laps.lap("greeted");
+        if let Some((_template, rung)) = template
+            && !stage_fits(rung != Rung::BareTemplate, agent.hello().stage)
+        {
+            return Err(BootError::NotRooted);
+        }
+        let agent = launched.root(agent, self.spec.init_mode, deadline).await?;
+        laps.lap("rooted");
+        launched.identify(&agent, &self.spec.identity).await?;
+        laps.lap("identified");
+        Ok(agent)
     }
 
     async fn prepare(&self, memory: Memory, begin: Begin, disk: Disk) -> Result<Start, BootError> {
@@ -212,35 +233,23 @@ impl Ladder<'_> {
         let ((), launched) = tokio::join!(self.spec.on_spawn.tell(record), spawned.answering());
         launched
     }
+}
 
-    /// From the agent's greeting to a machine that is its own.
-    async fn finish(
-        &self,
-        launched: Launched,
-        agent: AgentClient,
-        start: Start,
-        deadline: Instant,
-        mut laps: Laps,
-    ) -> Result<Machine, BootError> {
-        let agent = launched.root(agent, self.spec.init_mode, deadline).await?;
-        laps.lap("rooted");
-        launched.identify(&agent, &self.spec.identity).await?;
-        laps.lap("identified");
-        tracing::debug!(workspace = %start.id, laps = %laps.0, "the machine is up");
-        let events = launched.events();
-        let (process, qmp) = launched.keep();
-        Ok(Machine::new(Parts {
-            id: start.id,
-            process,
-            qmp,
-            events,
-            agent: Some(agent),
-            agent_socket: agent_socket(&start.run_dir),
-            run_dir: start.run_dir,
-            console_log: start.console_log,
-            stderr_log: start.stderr_log,
-        }))
-    }
+/// Takes over a machine that is up.
+fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
+    let events = launched.events();
+    let (process, qmp) = launched.keep();
+    Machine::new(Parts {
+        id: start.id,
+        process,
+        qmp,
+        events,
+        agent: Some(agent),
+        agent_socket: agent_socket(&start.run_dir),
+        run_dir: start.run_dir,
+        console_log: start.console_log,
+        stderr_log: start.stderr_log,
+    })
 }
 
 /// How long each step of a boot took, for the log.

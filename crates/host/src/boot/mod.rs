@@ -8,5 +8,6 @@ mod error;
 pub(crate) mod ladder;
 pub(crate) mod launch;
 pub(crate) mod rise;
+mod stuck;
 
 pub use error::BootError;

@@ -1,0 +1,78 @@
+//! Where a guest that does not answer is, for the log: a restore that hangs is rare, and what it did is gone with it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::launch::Launched;
+use crate::qmp::{QmpClient, QmpError};
+
+/// QEMU answers at once, if it answers at all.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Words of each stack that are looked through for return addresses.
+const STACK_WORDS: u32 = 128;
+
+/// Kernel text begins here on x86-64, wherever the kernel was put.
+const KERNEL_TEXT: u64 = 0xffff_ffff_8000_0000;
+
+impl Launched {
+    /// Tells the log the state of each processor: where it is, whether it sleeps, and who called.
+    pub(crate) async fn log_where_it_is(&self) {
+        let looked = tokio::time::timeout(DEADLINE, look(self.qmp())).await;
+        match looked {
+            Ok(Ok(state)) => tracing::warn!(%state, "the guest does not answer"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the guest does not answer, nor does QEMU tell where it is")
+            }
+            Err(_elapsed) => tracing::warn!("neither the guest nor QEMU answers"),
+        }
+    }
+}
+
+async fn look(qmp: &QmpClient) -> Result<String, QmpError> {
+    let status = qmp.execute("query-status", None).await?;
+    let mut state = format!("{}", status["status"]);
+    let processors = qmp.execute("query-cpus-fast", None).await?;
+    for index in 0..processors.as_array().map_or(0, Vec::len) {
+        let registers = monitor(qmp, index, "info registers").await?;
+        let timer = monitor(qmp, index, "info lapic").await?;
+        let stack = monitor(qmp, index, &format!("x /{STACK_WORDS}gx $rsp")).await?;
+        state += &format!("\n#{index} {}", line_with(&registers, "RIP="));
+        state += &format!("\n   {}", line_with(&timer, "TIMER").trim());
+        state += &format!("\n   called from {}", return_addresses(&stack));
+    }
+    Ok(state)
+}
+
+async fn monitor(qmp: &QmpClient, cpu: usize, line: &str) -> Result<String, QmpError> {
+    let arguments = json!({"command-line": line, "cpu-index": cpu});
+    let answer = qmp.execute("human-monitor-command", Some(arguments)).await?;
+    Ok(answer.as_str().unwrap_or_default().to_owned())
+}
+
+fn line_with<'a>(text: &'a str, word: &str) -> &'a str {
+    text.lines().find(|line| line.contains(word)).unwrap_or_default()
+}
+
+/// What on a stack looks like kernel text, innermost first.
+fn return_addresses(dump: &str) -> String {
+    let words = dump
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .flat_map(|(_address, words)| words.split_whitespace());
+    let values = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let addresses = values.filter(|value| *value >= KERNEL_TEXT && *value < u64::MAX - 0xffff);
+    addresses.map(|value| format!("{value:x}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn return_addresses_are_picked_out_of_a_stack() {
+        let dump = "ffffc90000003f58: 0xffffffff81a0b1c2 0x0000000000000001\nffffc90000003f68: 0xffff888003a1c000 0xffffffffffffffff\n";
+        assert_eq!(return_addresses(dump), "ffffffff81a0b1c2");
+    }
+}
