@@ -36,12 +36,15 @@ async fn look(qmp: &QmpClient) -> Result<String, QmpError> {
     let processors = qmp.execute("query-cpus-fast", None).await?;
     for index in 0..processors.as_array().map_or(0, Vec::len) {
         let registers = monitor(qmp, index, "info registers").await?;
-        let timer = monitor(qmp, index, "info lapic").await?;
-        let stack = monitor(qmp, index, &format!("x /{STACK_WORDS}gx $rsp")).await?;
-        state += &format!("\n#{index} {}", line_with(&registers, "RIP="));
-        state += &format!("\n   {}", line_with(&timer, "TIMER").trim());
+        let timers = monitor(qmp, index, "info lapic").await?;
+        let dump = format!("x /{STACK_WORDS}gx 0x{}", stack_pointer(&registers));
+        let stack = monitor(qmp, index, &dump).await?;
+        state += &format!("\n#{index} {}", lines_with(&registers, &["RIP="]));
+        state += &format!("\n   {}", lines_with(&timers, &["Timer", "ISR", "IRR"]));
         state += &format!("\n   called from {}", return_addresses(&stack));
     }
+    let interrupts = monitor(qmp, 0, "info pic").await?;
+    state += &format!("\n{}", lines_with(&interrupts, &["IRR"]));
     Ok(state)
 }
 
@@ -51,8 +54,15 @@ async fn monitor(qmp: &QmpClient, cpu: usize, line: &str) -> Result<String, QmpE
     Ok(answer.as_str().unwrap_or_default().to_owned())
 }
 
-fn line_with<'a>(text: &'a str, word: &str) -> &'a str {
-    text.lines().find(|line| line.contains(word)).unwrap_or_default()
+/// The lines that have one of these words in them, as one.
+fn lines_with(text: &str, words: &[&str]) -> String {
+    let tells = |line: &&str| words.iter().any(|word| line.contains(word));
+    text.lines().map(str::trim).filter(tells).collect::<Vec<_>>().join("; ")
+}
+
+fn stack_pointer(registers: &str) -> &str {
+    let value = registers.split("RSP=").nth(1).unwrap_or_default();
+    value.split_whitespace().next().unwrap_or("0")
 }
 
 /// What on a stack looks like kernel text, innermost first.
