@@ -23,16 +23,11 @@ impl Subnet {
     }
 
     /// The addresses a guest may have, in order: neither network, gateway nor broadcast.
-    fn hosts(&self) -> impl DoubleEndedIterator<Item = Ipv4Addr> + use<> {
+    fn hosts(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
         let network = u32::from(self.gateway) & self.mask();
         let broadcast = network | !self.mask();
         let gateway = u32::from(self.gateway);
         (network + 1..broadcast).filter(move |a| *a != gateway).map(Ipv4Addr::from)
-    }
-
-    /// The address that is given out last: for a machine that is nobody's yet and has no network.
-    pub fn last_host(&self) -> Ipv4Addr {
-        self.hosts().next_back().unwrap_or(self.gateway)
     }
 
     pub fn contains(&self, address: Ipv4Addr) -> bool {

@@ -18,6 +18,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::machines::{ExecSpec, ImageRef, Machine, MachineSpec, Progress};
+use crate::registry::Place;
 use crate::shared::Shared;
 
 /// Whoever just got a machine uses the host first; then the next one is made.
@@ -37,6 +38,16 @@ const WARM_UP_DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Standby {
     pub(crate) spec: MachineSpec,
     pub(crate) machine: Arc<dyn Machine>,
+}
+
+impl Standby {
+    pub(crate) fn place(&self) -> Place {
+        place_of(&self.spec)
+    }
+}
+
+fn place_of(spec: &MachineSpec) -> Place {
+    Place { id: spec.id, address: spec.address }
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +79,7 @@ impl Pool {
         self.ready().push(standby);
     }
 
-    /// Takes everything if it is needed, so that somebody else can have the memory.
+    /// Takes everything if it is needed, so that somebody else can have the memory and the addresses.
     pub(crate) fn drain_if(&self, needed: bool) -> Vec<Standby> {
         if needed { std::mem::take(&mut *self.ready()) } else { Vec::new() }
     }
@@ -93,6 +104,7 @@ async fn remove(shared: &Shared, spec: &MachineSpec) {
     if let Err(error) = shared.machines.erase(spec).await {
         tracing::error!(%error, "a machine of the pool left something behind");
     }
+    shared.state().registry.release_place(place_of(spec));
 }
 
 /// Keeps the pool filled until the daemon closes, and empties it then.
@@ -173,7 +185,8 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         let memory = shared.machines.host_memory();
         let admitted = shared.state().registry.admit_memory(resources.memory_mb, memory);
         admitted.map_err(|error| error.to_string())?;
-        let spec = shared.standby_spec(image.clone(), resources);
+        let place = shared.state().registry.take_place().map_err(|error| error.to_string())?;
+        let spec = shared.standby_spec(place, image.clone(), resources);
         // Dropped when the daemon closes; what was made of it by then is removed all the same.
         let mut made = Unfinished { shared, spec: Some(spec.clone()), machine: None };
         let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);

@@ -124,7 +124,7 @@ impl Session {
 
     /// Makes a machine that stands ready the one of a new workspace. Its memory is taken already.
     fn reserve_standby(&self, wanted: Wanted, standby: Standby) -> Result<(Workspace, Seed), OpError> {
-        let wanted = Wanted { id: Some(standby.spec.id), ..wanted };
+        let wanted = Wanted { place: Some(standby.place()), ..wanted };
         let reserved =
             self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, None));
         match reserved {
@@ -142,7 +142,8 @@ impl Session {
             self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))
         };
         let reserved = reserve(wanted.clone());
-        let spare = self.shared().pool.drain_if(matches!(reserved, Err(OpError::HostMemory(_))));
+        let held = matches!(reserved, Err(OpError::HostMemory(_) | OpError::NoAddress(_)));
+        let spare = self.shared().pool.drain_if(held);
         if spare.is_empty() {
             return reserved;
         }
@@ -165,7 +166,7 @@ impl Session {
         let default = config.default_resources();
         let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
         Ok(Wanted {
-            id: None,
+            place: None,
             name: request.name,
             image: self.image(&image)?,
             resources: Resources {

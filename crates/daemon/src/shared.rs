@@ -14,7 +14,7 @@ use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
 use crate::pool::Pool;
-use crate::registry::{self, Registry, Status, Workspace};
+use crate::registry::{self, Place, Registry, Status, Workspace};
 use crate::runner::Handle;
 use crate::space::SpacePromises;
 
@@ -132,16 +132,15 @@ impl Shared {
         }
     }
 
-    /// A machine of the pool: like any other, under an id that no workspace has, and nobody's name.
-    pub(crate) fn standby_spec(&self, image: ImageRef, resources: Resources) -> MachineSpec {
-        let id = self.state().registry.fresh_id();
+    /// A machine of the pool: like any other, in a place that no workspace has, and with nobody's name.
+    pub(crate) fn standby_spec(&self, place: Place, image: ImageRef, resources: Resources) -> MachineSpec {
+        let Place { id, address } = place;
         MachineSpec {
             id,
             hostname: "standby".to_owned(),
             resources,
             image,
-            // Replaced before anybody sees it.
-            address: self.config.subnet().last_host(),
+            address,
             init_mode: self.config.vm.init_mode,
             data_dir: self.config.paths.workspace_data(&id),
             run_dir: self.config.paths.workspace_run(&id),

@@ -65,7 +65,7 @@ impl Registry {
         let mut forks: Vec<Result<Workspace, OpError>> = Vec::new();
         for name in wanted.names {
             let fork = Wanted {
-                id: None,
+                place: None,
                 name,
                 image: source.image.clone(),
                 resources: source.resources,

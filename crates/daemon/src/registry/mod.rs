@@ -16,4 +16,4 @@ pub(crate) use entry::{Status, Workspace};
 pub(crate) use forks::WantedForks;
 pub use sessions::SessionKind;
 pub(crate) use stored::{from_ledger, to_ledger};
-pub(crate) use table::{Limits, Registry, Wanted};
+pub(crate) use table::{Limits, Place, Registry, Wanted};

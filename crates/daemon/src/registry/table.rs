@@ -32,11 +32,18 @@ pub(crate) struct Limits {
     pub(crate) subnet: Subnet,
 }
 
+/// What no two machines share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) id: WorkspaceId,
+    pub(crate) address: Ipv4Addr,
+}
+
 /// A create whose defaults are filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// That of a machine which is up already; else a fresh one.
-    pub(crate) id: Option<WorkspaceId>,
+    pub(crate) place: Option<Place>,
     pub(crate) name: Option<WorkspaceName>,
     pub(crate) image: ImageRef,
     pub(crate) resources: Resources,
@@ -200,7 +207,7 @@ impl Registry {
         session: &SessionId,
         forked_from: Option<ForkedFrom>,
     ) -> Result<Workspace, OpError> {
-        let id = wanted.id.unwrap_or_else(|| self.fresh_id());
+        let id = wanted.place.map_or_else(|| self.fresh_id(), |place| place.id);
         let name = wanted.name.unwrap_or_else(|| match &forked_from {
             Some(_) => WorkspaceName::default_for_fork(&id),
             None => WorkspaceName::default_for(&id),
@@ -208,7 +215,10 @@ impl Registry {
         if self.is_named(&name) {
             return Err(OpError::NameTaken { name });
         }
-        let address = self.addresses.take()?;
+        let address = match wanted.place {
+            Some(place) => place.address,
+            None => self.addresses.take()?,
+        };
         let workspace = Workspace {
             id,
             name,
@@ -237,6 +247,16 @@ impl Registry {
             problems.push(OutOfRange { field: "disk_gb", value: disk_gb, min: image_gb, max });
         }
         problems
+    }
+
+    /// A place for a machine that is no workspace yet.
+    pub(crate) fn take_place(&mut self) -> Result<Place, OpError> {
+        Ok(Place { id: self.fresh_id(), address: self.addresses.take()? })
+    }
+
+    /// Gives back a place that no workspace ever had.
+    pub(crate) fn release_place(&mut self, place: Place) {
+        self.addresses.release(place.address);
     }
 
     /// An id whose short form, which names the run directory, is free as well.

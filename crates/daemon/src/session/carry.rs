@@ -81,7 +81,7 @@ impl Session {
         let room = self.shared().space.promise(self.shared().machines.host_space(), carried.content_bytes)?;
         let machine = carried.machine;
         let wanted = Wanted {
-            id: None,
+            place: None,
             name: Some(name.unwrap_or_else(|| machine.workspace.clone())),
             image: ImageRef {
                 name: machine.image.clone(),

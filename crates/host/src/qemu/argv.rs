@@ -99,8 +99,11 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     // QEMU filters its own system calls: no new programs, no privileges, no changes of priority.
     args.option("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
     board(&mut args, machine);
-    args.option("-kernel", machine.kernel).option("-initrd", machine.initrd);
-    args.option("-append", machine.kernel_args);
+    if machine.begin == Begin::Boot {
+        // A guest that is restored has both in its memory; QEMU would only hold them in its own once more.
+        args.option("-kernel", machine.kernel).option("-initrd", machine.initrd);
+        args.option("-append", machine.kernel_args);
+    }
     devices(&mut args, machine);
     args.option("-chardev", format!("socket,id=qmp,fd={},server=on,wait=off", machine.qmp_fd));
     args.option("-mon", "chardev=qmp,mode=control");
