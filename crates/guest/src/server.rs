@@ -30,8 +30,9 @@ use crate::transport::Transport;
 /// Threads for calls that block: one for each file call, a few for the machine.
 const MAX_THREADS: usize = limits::MAX_CONCURRENT_FILE_CALLS + 8;
 
-/// Idle threads go soon, because every workspace carries their stacks in memory.
-const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Idle threads go in the end, because every workspace carries their stacks in memory; not at once, because a machine
+/// that is restored has one then.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(600);
 
 /// How long the kernel may take to present the port.
 const PORT_DEADLINE: Duration = Duration::from_secs(60);

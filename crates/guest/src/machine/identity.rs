@@ -3,8 +3,10 @@
 use std::fs;
 use std::fs::File;
 use std::io;
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use agentiso_protocol::limits;
@@ -127,12 +129,27 @@ fn reseed(entropy: &[u8]) -> io::Result<()> {
     if results.contains(&-1) { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Leaves a file alone that is right already, so that a restore writes nothing to the disk without need.
+/// Leaves a file alone that is right already, so that a restore writes nothing to the disk without need. One that is
+/// not is written over in place, which is much less work than to replace it; should the machine fall over in between,
+/// it is written again when it gets up.
 fn write_if_changed(path: &str, content: &str) -> Result<(), MachineError> {
-    if fs::read(path).is_ok_and(|current| current == content.as_bytes()) {
-        return Ok(());
+    let mut options = File::options();
+    let opened = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let is_plain = |file: &File| file.metadata().is_ok_and(|found| found.is_file() && found.nlink() == 1);
+    let Some(mut file) = opened.ok().filter(is_plain) else {
+        return Ok(replace_file(Path::new(path), FILE_MODE, content.as_bytes())?);
+    };
+    let mut current = Vec::new();
+    // One byte more than it should have tells that it has too many.
+    let enough = content.len() as u64 + 1;
+    Read::by_ref(&mut file).take(enough).read_to_end(&mut current).step("reading a file of the identity")?;
+    if current != content.as_bytes() {
+        file.write_all_at(content.as_bytes(), 0).step("writing a file of the identity")?;
     }
-    Ok(replace_file(Path::new(path), FILE_MODE, content.as_bytes())?)
+    if current.len() > content.len() {
+        file.set_len(content.len() as u64).step("shortening a file of the identity")?;
+    }
+    Ok(())
 }
 
 /// Writes the resolver's file in place of whatever is there: a link into `/run` would point to nothing.
@@ -146,9 +163,12 @@ fn write_resolv_conf(content: &str) -> Result<(), MachineError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use agentiso_protocol::schema::v1;
 
-    use super::check;
+    use super::{check, write_if_changed};
 
     fn request() -> v1::IdentifyRequest {
         v1::IdentifyRequest {
@@ -188,5 +208,33 @@ mod tests {
         assert!(network(|n| n.prefix = 33).contains("prefix"));
         assert!(network(|n| n.gateway = "x".into()).contains("gateway"));
         assert!(network(|n| n.dns = vec!["1.1.1.1".into(); 4]).contains("name servers"));
+    }
+
+    #[test]
+    fn a_file_has_the_content_afterwards_whatever_was_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("hostname");
+        let text = path.to_str().expect("a name");
+        for before in [None, Some(""), Some("a\n"), Some("abc\n"), Some("abc\nd"), Some("a longer one\n")] {
+            if let Some(before) = before {
+                fs::write(&path, before).expect("written");
+            }
+            write_if_changed(text, "abc\n").expect("written");
+            assert_eq!(fs::read_to_string(&path).expect("read"), "abc\n", "{before:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_name_leads_to_is_not_written_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [path, other] = ["hostname", "other"].map(|name| dir.path().join(name));
+        fs::write(&other, "mine\n").expect("written");
+        fs::hard_link(&other, &path).expect("linked");
+        write_if_changed(path.to_str().expect("a name"), "abc\n").expect("written");
+        assert_eq!(fs::read_to_string(&other).expect("read"), "mine\n");
+        fs::remove_file(&path).expect("removed");
+        symlink("target", &path).expect("linked");
+        write_if_changed(path.to_str().expect("a name"), "abc\n").expect("written");
+        assert_eq!(fs::read_to_string(dir.path().join("target")).expect("read"), "abc\n");
     }
 }

@@ -18,6 +18,7 @@ const DEVICE_DEADLINE: Duration = Duration::from_secs(10);
 
 const DEVICES: &str = "/sys/class/net";
 const LOOPBACK: &str = "lo";
+const USUAL_NAME: &str = "eth0";
 const ETHERNET: libc::sa_family_t = 1;
 
 /// A machine's place in its network.
@@ -29,28 +30,47 @@ pub(super) struct Addresses {
     pub(super) gateway: Ipv4Addr,
 }
 
-/// Loads the driver and configures its first device. Returns the device's name.
+/// Configures the first network device, whose driver is loaded if it is not there. Returns the device's name.
+///
+/// Every step runs code that a machine which was just restored has to translate first, if it is emulated: what is
+/// right already is left alone.
 pub(super) fn configure(initramfs: BorrowedFd<'_>, addresses: &Addresses) -> Result<String, MachineError> {
+    let name = find_device(initramfs)?;
+    let device = Device::new(&name).step("opening a socket")?;
+    let (is_up, mac, address) = device.state();
+    if mac != addresses.mac {
+        device.set_mac(addresses.mac).step("setting the hardware address")?;
+    }
+    if is_up && address == addresses.address {
+        // Gone back to a snapshot of itself: what is connected stays connected.
+        return Ok(name);
+    }
+    // An address that takes the place of another takes its routes away.
+    device.set_address(libc::SIOCSIFADDR, addresses.address).step("setting the address")?;
+    let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - addresses.prefix).unwrap_or(0));
+    device.set_address(libc::SIOCSIFNETMASK, mask).step("setting the netmask")?;
+    if !is_up {
+        device.set_up(true).step("bringing the network device up")?;
+    }
+    device.add_default_route(addresses.gateway).step("setting the default route")?;
+    Ok(name)
+}
+
+fn find_device(initramfs: BorrowedFd<'_>) -> Result<String, MachineError> {
+    if let Some(name) = first_device() {
+        return Ok(name);
+    }
     modules::load(initramfs, "virtio_net")?;
     let name = wait_for(DEVICE_DEADLINE, first_device)
         .step("waiting for the network device")?
         .ok_or_else(|| MachineError::NoDevice { device: "a network device".into() })?;
-    let device = Device::new(&name).step("opening a socket")?;
-    let (is_up, mac, address) = device.state();
-    if is_up && mac == addresses.mac && address == addresses.address {
-        // Gone back to a snapshot of itself: what is connected stays connected.
-        return Ok(name);
+    // Nothing answers it out there. Without an address of that kind programs do not try.
+    match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).step("switching IPv6 off on the network device")?;
+        }
+        Ok(()) | Err(_) => {}
     }
-    if !is_up || mac != addresses.mac {
-        // Down first: the hardware address can only be changed then, and it takes all old routes away.
-        device.set_up(false).step("taking the network device down")?;
-        device.set_mac(addresses.mac).step("setting the hardware address")?;
-    }
-    device.set_address(libc::SIOCSIFADDR, addresses.address).step("setting the address")?;
-    let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - addresses.prefix).unwrap_or(0));
-    device.set_address(libc::SIOCSIFNETMASK, mask).step("setting the netmask")?;
-    device.set_up(true).step("bringing the network device up")?;
-    device.add_default_route(addresses.gateway).step("setting the default route")?;
     Ok(name)
 }
 
@@ -62,6 +82,10 @@ pub(crate) fn loopback_up() -> Result<(), MachineError> {
 
 /// The first device that has hardware behind it, whatever its name.
 fn first_device() -> Option<String> {
+    // By the name that the kernel gives it this takes one call instead of a walk.
+    if Device::new(USUAL_NAME).is_ok_and(|device| device.state().1 != [0; 6]) {
+        return Some(USUAL_NAME.to_owned());
+    }
     let mut names: Vec<String> = fs::read_dir(DEVICES)
         .ok()?
         .filter_map(Result::ok)
