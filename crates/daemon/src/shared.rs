@@ -37,6 +37,12 @@ pub(crate) struct Shared {
     _lock: DaemonLock,
 }
 
+/// How many forks come up at once: a processor each, because that is what one needs until it answers.
+fn turns(allowed: u32) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    processors.min(allowed as usize)
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) registry: Registry,
@@ -53,7 +59,7 @@ impl Shared {
         lock: DaemonLock,
     ) -> Self {
         Self {
-            forks: Semaphore::new(config.resources.max_concurrent_forks as usize),
+            forks: Semaphore::new(turns(config.resources.max_concurrent_forks)),
             space: SpacePromises::default(),
             pool: Pool::default(),
             store: Store::new(config.paths.state_file.clone()),

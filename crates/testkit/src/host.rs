@@ -122,11 +122,17 @@ impl TestHost {
 
     /// Runs `agentiso ARGUMENTS --config …` to its end.
     pub fn cli(&self, arguments: &[&str]) -> Output {
+        self.cli_in(&[], arguments)
+    }
+
+    /// Like [`Self::cli`], with these variables; a daemon that it starts has them too.
+    pub fn cli_in(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
         let (own, guest) = match arguments.iter().position(|a| *a == "--") {
             Some(at) => arguments.split_at(at),
             None => (arguments, &[][..]),
         };
         self.command()
+            .envs(environment.iter().copied())
             .args(own)
             .arg("--config")
             .arg(self.config_path())

@@ -25,6 +25,9 @@ use super::ready::{self, ReadyReport};
 /// are nearly standing still.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 
+/// How long to leave it to another daemon that is starting, or ending, before the next attempt to start one.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// A log that has grown beyond this is put aside when a daemon is started.
 const MAX_LOG_BYTES: u64 = 8 << 20;
 
@@ -74,7 +77,20 @@ pub enum ConnectError {
 /// Connects to a daemon that runs.
 pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectError> {
     let path = paths.daemon_socket();
-    let mut stream = open(&path).await?;
+    greet(&path, hello).await.map_err(|error| match error {
+        ConnectError::Socket { source, path } if is_nobody(&source) => ConnectError::NotRunning { path },
+        // It was there, and ended before it answered.
+        ConnectError::Hello(HelloError::Ended) => ConnectError::NotRunning { path },
+        ConnectError::Hello(HelloError::Io(source)) if is_nobody(&source) => {
+            ConnectError::NotRunning { path }
+        }
+        other => other,
+    })
+}
+
+async fn greet(path: &Path, hello: &Hello) -> Result<Connected, ConnectError> {
+    let opened = UnixStream::connect(path).await;
+    let mut stream = opened.map_err(|source| ConnectError::Socket { path: path.into(), source })?;
     hello::write_line(&mut stream, hello).await.map_err(HelloError::Io)?;
     let line = tokio::time::timeout(HELLO_DEADLINE, hello::read_line(&mut stream));
     let line = line.await.map_err(|_| HelloError::TimedOut)??;
@@ -85,15 +101,15 @@ pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectE
     Ok(Connected { stream, welcome })
 }
 
-async fn open(path: &Path) -> Result<UnixStream, ConnectError> {
-    UnixStream::connect(path).await.map_err(|source| {
-        let nobody = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
-        if nobody {
-            ConnectError::NotRunning { path: path.into() }
-        } else {
-            ConnectError::Socket { path: path.into(), source }
-        }
-    })
+/// Whether nobody is at the other end, or not any more.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+    )
 }
 
 /// Connects, and starts a daemon first if none runs. Of two that start one at the same time, the daemon's lock
@@ -113,12 +129,20 @@ pub async fn connect_or_start(
             ConnectError::Prepare { what: format!("{} cannot be made", directory.display()), source }
         })?;
     }
-    let appearance = Appearance::watch(&paths.run)?;
-    match start(paths, command, deadline).await? {
-        ReadyReport::Ready => connect(paths, hello).await,
-        ReadyReport::Held => appearance.connect(paths, hello, deadline).await,
-        ReadyReport::Failed(reason) => Err(ConnectError::StartFailed { reason }),
+    let mut appearance = Appearance::watch(&paths.run)?;
+    while Instant::now() < deadline {
+        match start(paths, command, deadline).await? {
+            ReadyReport::Ready => return connect(paths, hello).await,
+            ReadyReport::Held => appearance.wait(AGAIN).await,
+            ReadyReport::Failed(reason) => return Err(ConnectError::StartFailed { reason }),
+        }
+        match connect(paths, hello).await {
+            // Whoever held the lock is about to listen, or about to end.
+            Err(ConnectError::NotRunning { .. }) => {}
+            settled => return settled,
+        }
     }
+    Err(ConnectError::StartTimedOut { log: paths.daemon_log() })
 }
 
 async fn start(
@@ -195,23 +219,9 @@ impl Appearance {
         Ok(Self { inotify: watch().map_err(|source| ConnectError::Prepare { what: what(), source })? })
     }
 
-    async fn connect(
-        mut self,
-        paths: &Paths,
-        hello: &Hello,
-        deadline: Instant,
-    ) -> Result<Connected, ConnectError> {
-        loop {
-            match connect(paths, hello).await {
-                Err(ConnectError::NotRunning { .. }) => {}
-                settled => return settled,
-            }
-            let mut events = [0; 4096];
-            let changed = timeout_at(deadline, self.inotify.read(&mut events)).await;
-            // Which file it was does not matter: the next attempt tells.
-            if !matches!(changed, Ok(Ok(_))) {
-                return Err(ConnectError::StartTimedOut { log: paths.daemon_log() });
-            }
-        }
+    /// Returns when something appears, or after this time. Which file it was does not matter: the next attempt tells.
+    async fn wait(&mut self, at_most: Duration) {
+        let mut events = [0; 4096];
+        let _ = tokio::time::timeout(at_most, self.inotify.read(&mut events)).await;
     }
 }
