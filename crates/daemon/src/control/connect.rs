@@ -77,15 +77,15 @@ pub enum ConnectError {
 /// Connects to a daemon that runs.
 pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectError> {
     let path = paths.daemon_socket();
-    greet(&path, hello).await.map_err(|error| match error {
-        ConnectError::Socket { source, path } if is_nobody(&source) => ConnectError::NotRunning { path },
+    let greeted = greet(&path, hello).await;
+    let is_nobody = match &greeted {
+        Err(ConnectError::Socket { source, .. }) => is_nobody(source),
         // It was there, and ended before it answered.
-        ConnectError::Hello(HelloError::Ended) => ConnectError::NotRunning { path },
-        ConnectError::Hello(HelloError::Io(source)) if is_nobody(&source) => {
-            ConnectError::NotRunning { path }
-        }
-        other => other,
-    })
+        Err(ConnectError::Hello(HelloError::Ended)) => true,
+        Err(ConnectError::Hello(HelloError::Io(source))) => is_nobody(source),
+        Ok(_) | Err(_) => false,
+    };
+    if is_nobody { Err(ConnectError::NotRunning { path }) } else { greeted }
 }
 
 async fn greet(path: &Path, hello: &Hello) -> Result<Connected, ConnectError> {

@@ -15,6 +15,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use agentiso_core::ids::SnapshotId;
+
 use super::engine;
 use super::error::DiskError;
 use super::graph::LayerInfo;
@@ -35,6 +37,11 @@ impl Qcow2Storage {
     /// As [`Storage::sizes`](super::Storage::sizes), for callers that may wait for a disk.
     pub fn sizes_now(directory: &Path) -> Result<VolumeSizes, DiskError> {
         engine::sizes(&Self, directory)
+    }
+
+    /// As [`Storage::origin`](super::Storage::origin), for callers that may wait for a disk.
+    pub fn origin_now(directory: &Path) -> Result<Option<SnapshotId>, DiskError> {
+        engine::origin(&Self, directory)
     }
 }
 

@@ -202,6 +202,9 @@ pub trait Storage: Send + Sync {
     /// Removes the volume. One that is not there is as good as removed.
     fn delete(&self, directory: &Path) -> impl Future<Output = Result<(), DiskError>> + Send;
 
+    /// The nearest snapshot that the head descends from, of those that are left.
+    fn origin(&self, directory: &Path) -> impl Future<Output = Result<Option<SnapshotId>, DiskError>> + Send;
+
     /// The layers of a snapshot, or of the head, from the topmost down to the image.
     fn chain(
         &self,

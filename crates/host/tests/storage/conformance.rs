@@ -28,6 +28,7 @@ for_every_backend! {
     a_snapshot_that_is_abandoned_leaves_no_trace
     steps_out_of_order_are_refused
     a_restore_brings_the_snapshot_back_and_keeps_the_others
+    a_volume_knows_the_nearest_snapshot_that_is_left_below_it
     a_fork_and_its_source_do_not_see_each_other
     a_fork_needs_nothing_of_its_source
     snapshots_go_in_any_order_and_leave_one_layer
@@ -184,6 +185,28 @@ async fn a_restore_brings_the_snapshot_back_and_keeps_the_others<B: Lab>(bench: 
         bench.storage.restore(dir, snapshot).await.unwrap();
         assert_eq!(bench.head(dir).await, bench.image_with(&blocks));
     }
+}
+
+async fn a_volume_knows_the_nearest_snapshot_that_is_left_below_it<B: Lab>(bench: Bench<B>) {
+    let origin = async || bench.storage.origin(&bench.dir).await.unwrap();
+    bench.create().await;
+    assert_eq!(origin().await, None);
+    let first = bench.snapshot(&bench.dir).await;
+    let second = bench.snapshot(&bench.dir).await;
+    assert_eq!(origin().await, Some(second));
+    bench.storage.restore(&bench.dir, first).await.unwrap();
+    assert_eq!(origin().await, Some(first));
+    bench.storage.restore(&bench.dir, second).await.unwrap();
+    bench.storage.forget_snapshot(&bench.dir, second).await.unwrap();
+    assert_eq!(origin().await, Some(first));
+    bench.merge_all(&bench.dir).await;
+    assert_eq!(origin().await, Some(first));
+    bench.storage.forget_snapshot(&bench.dir, first).await.unwrap();
+    assert_eq!(origin().await, None);
+    let dir = bench.lab.directory("fork");
+    let third = bench.snapshot(&bench.dir).await;
+    bench.storage.fork(&bench.dir, third, &dir).await.unwrap();
+    assert_eq!(bench.storage.origin(&dir).await.unwrap(), None, "it is not a snapshot of the fork's");
 }
 
 async fn a_fork_and_its_source_do_not_see_each_other<B: Lab>(bench: Bench<B>) {

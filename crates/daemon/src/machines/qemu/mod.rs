@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
-    HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Progress,
-    SnapshotDiff, SnapshotFailure, SpawnHook, Target, TemplateInfo, VolumeUsage,
+    HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Origin,
+    Progress, SnapshotDiff, SnapshotFailure, SpawnHook, Target, TemplateInfo, VolumeUsage,
 };
 use machine::QemuMachine;
 
@@ -377,6 +377,11 @@ impl Machines for QemuMachines {
 
     fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage> {
         agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir).ok().map(convert::usage)
+    }
+
+    fn origin(&self, spec: &MachineSpec) -> Option<Origin> {
+        let found = agentiso_host::disk::Qcow2Storage::origin_now(&spec.data_dir).ok()?;
+        Some(found.map_or(Origin::Beginning, Origin::Snapshot))
     }
 
     fn host_memory(&self) -> Option<HostMemory> {

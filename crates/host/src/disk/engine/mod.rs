@@ -18,6 +18,7 @@ use std::path::Path;
 use agentiso_core::ids::SnapshotId;
 
 pub(super) use self::sizes::sizes;
+pub(super) use self::snapshot::origin;
 use super::error::DiskError;
 use super::graph::Graph;
 use super::layer_name::LayerName;

@@ -96,6 +96,16 @@ pub(super) fn chain(
     Ok(graph.chain(top).map(|layer| layer.in_dir(dir)).collect())
 }
 
+/// The nearest snapshot that the head stands on.
+pub(in crate::disk) fn origin(layers: &impl Layers, dir: &Path) -> Result<Option<SnapshotId>, DiskError> {
+    let open = Open::at(layers, dir)?;
+    let graph = open.graph()?;
+    let snapshot_of = |layer: &LayerName| {
+        open.volume.snapshots.iter().find(|(_, top)| *top == layer).map(|(snapshot, _)| *snapshot)
+    };
+    Ok(graph.chain(&open.volume.head).find_map(snapshot_of))
+}
+
 pub(super) fn head(layers: &impl Layers, dir: &Path) -> Result<PathBuf, DiskError> {
     let open = Open::at(layers, dir)?;
     let head = &open.volume.head;

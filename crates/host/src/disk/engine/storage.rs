@@ -135,6 +135,10 @@ impl<L: Layers> Storage for L {
         apart(self, directory, move |layers, dir| make::delete(layers, dir)).await
     }
 
+    async fn origin(&self, directory: &Path) -> Result<Option<SnapshotId>, DiskError> {
+        apart(self, directory, move |layers, dir| snapshot::origin(layers, dir)).await
+    }
+
     async fn chain(&self, directory: &Path, of: Option<SnapshotId>) -> Result<Vec<PathBuf>, DiskError> {
         apart(self, directory, move |layers, dir| snapshot::chain(layers, dir, of)).await
     }
