@@ -125,6 +125,9 @@ fn many(
         for fork in &forked.workers {
             output::line(&format!("{} is running at {}", fork.name, fork.ip))?;
         }
+        for warning in &forked.warnings {
+            eprintln!("warning: {}", output::printable(warning));
+        }
         for failed in &forked.failures {
             eprintln!("{} failed: {}", failed.name, failed.error);
         }
@@ -144,5 +147,6 @@ fn values(count: u32, forked: &ForkManyResult) -> Value {
         "failure_count": forked.failures.len(),
         "workers": workers,
         "failures": forked.failures,
+        "warnings": forked.warnings,
     })
 }

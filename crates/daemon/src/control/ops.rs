@@ -16,7 +16,7 @@ use super::wire::{
     RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream, WireError, Workspace,
 };
 use crate::daemon::Daemon;
-use crate::info::{CreateRequest, ExportRequest, ForkManyRequest, ForkRequest, ImportRequest};
+use crate::info::{BatchForked, CreateRequest, ExportRequest, ForkManyRequest, ForkRequest, ImportRequest};
 use crate::machines::Progress;
 use crate::machines::{ExecEvent, ExecSpec, OutputStream};
 use crate::session::Session;
@@ -229,7 +229,8 @@ async fn fork_many(
         setup_commands: params.setup_commands,
     };
     let forked = session.fork_many(request, &outbox.progress()).await?;
-    Ok(ForkManyResult { workers: views(forked.workers), failures: forked.failures })
+    let BatchForked { workers, failures, warnings } = forked;
+    Ok(ForkManyResult { workers: views(workers), failures, warnings })
 }
 
 async fn export_snapshot(

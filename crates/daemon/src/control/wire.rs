@@ -348,6 +348,8 @@ pub struct ForkResult {
 pub struct ForkManyResult {
     pub workers: Vec<Workspace>,
     pub failures: Vec<ForkFailed>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

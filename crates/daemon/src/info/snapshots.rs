@@ -88,6 +88,8 @@ pub struct BatchForked {
     /// By their number.
     pub workers: Vec<WorkspaceInfo>,
     pub failures: Vec<ForkFailed>,
+    /// What is not as it was asked for, each with the name of its fork.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

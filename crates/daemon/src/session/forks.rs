@@ -62,9 +62,8 @@ impl Session {
         for ((index, name), born) in (1..).zip(names).zip(born) {
             match born.and_then(|born| born.accept(self)) {
                 Ok((workspace, delivered)) => {
-                    if let Some(warning) = delivered.warning {
-                        tracing::warn!(workspace = %name, "{warning}");
-                    }
+                    let warning = delivered.warning.map(|warning| format!("{name}: {warning}"));
+                    batch.warnings.extend(warning);
                     batch.workers.push(workspace);
                 }
                 Err(error) => {

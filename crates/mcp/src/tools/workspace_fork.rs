@@ -129,7 +129,11 @@ async fn many(input: Input, call: Call) -> Result<Answer, Failure> {
     let Input { source, written, snapshot, count, name_prefix, setup_commands, .. } = input;
     let request = ForkManyRequest { source, snapshot: snapshot.clone(), count, name_prefix, setup_commands };
     let forked = call.session.fork_many(request, &call.progress.as_progress()).await?;
-    Ok(Answer::json(batch(&written, &snapshot, count, &forked)))
+    let answer = Answer::json(batch(&written, &snapshot, count, &forked));
+    Ok(match forked.warnings.is_empty() {
+        true => answer,
+        false => answer.with_note(format!("Warning: {}.", forked.warnings.join("; "))),
+    })
 }
 
 fn batch(source: &str, snapshot: &SnapshotName, count: u32, forked: &BatchForked) -> Value {
