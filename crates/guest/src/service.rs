@@ -328,6 +328,11 @@ impl Guest for Agent {
         self.on_file(move || Ok(v1::StatResponse { info: Some(files::stat(&path, request.follow)?) })).await
     }
 
+    async fn catch_up(&self, request: Request<v1::CatchUpRequest>) -> Answer<v1::CatchUpResponse> {
+        let request = request.into_inner();
+        self.on_machine(move |machine| machine.catch_up(&request)).await
+    }
+
     async fn sync(&self, _request: Request<v1::SyncRequest>) -> Answer<v1::SyncResponse> {
         self.on_file(|| {
             rustix::fs::sync();

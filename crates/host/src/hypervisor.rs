@@ -374,7 +374,8 @@ impl Hypervisor {
             () = stalls(qmp.events()) => None,
             agent = connecting => Some(agent?),
         };
-        Ok(Machine::new(Parts {
+        let answers = agent.is_some();
+        let machine = Machine::new(Parts {
             id: spec.id,
             process,
             qmp,
@@ -384,7 +385,11 @@ impl Hypervisor {
             run_dir: spec.run_dir.clone(),
             console_log: spec.console_log(),
             stderr_log: spec.stderr_log(),
-        }))
+        });
+        if answers {
+            machine.catch_up().await;
+        }
+        Ok(machine)
     }
 
     /// Machines of ours that are not among the known ones. Those started by this process are not strays.

@@ -11,7 +11,7 @@ pub const OLDEST: u32 = 1;
 
 /// Features of an agent built from this code; a host asks for a feature instead of comparing versions.
 pub const FEATURES: &[&str] =
-    &["exec.stream", "exec.tail", "files.edit", "root.attach", "root.grow", "shutdown"];
+    &["clock.catch_up", "exec.stream", "exec.tail", "files.edit", "root.attach", "root.grow", "shutdown"];
 
 /// The generation to be spoken with a peer whose highest is `theirs`, if there is one.
 pub fn settle(theirs: u32) -> Option<u32> {

@@ -1,6 +1,8 @@
 //! What survives a kill -9, and what is cleaned up after one.
 
-use std::time::Duration;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, SystemTime};
 
 use agentiso_testkit::{Process, TestHost, eventually, host_or_skip};
 use serde_json::json;
@@ -80,6 +82,36 @@ fn a_machine_that_dies_while_no_daemon_runs_is_shown_as_stopped() {
     eventually("the state turns", Duration::from_secs(20), || {
         next.tool("workspace_info", json!({"workspace_id": id})).json()["state"] == "stopped"
     });
+}
+
+/// Has QEMU stop a machine, as a daemon does for the last pages of a snapshot.
+fn pause(host: &TestHost) {
+    let run = std::fs::read_dir(host.data().join("run")).expect("a directory").flatten();
+    let socket = run.map(|entry| entry.path().join("qmp.sock")).find(|path| path.exists());
+    let mut qmp = UnixStream::connect(socket.expect("a machine")).expect("QEMU listens");
+    let mut answers = BufReader::new(qmp.try_clone().expect("a descriptor")).lines();
+    for command in ["qmp_capabilities", "stop"] {
+        writeln!(qmp, "{{\"execute\": \"{command}\"}}").expect("QEMU reads");
+        let answered = answers.by_ref().flatten().any(|line| line.contains("return"));
+        assert!(answered, "{command}");
+    }
+}
+
+#[test]
+fn a_machine_that_stood_still_when_its_daemon_died_goes_on_with_the_right_time() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let ws = first.workspace_with(json!({"name": "paused"}));
+    ws.sh("true");
+    host.kill_daemon();
+    pause(&host);
+    // Time in which nothing happens is what this is about.
+    std::thread::park_timeout(Duration::from_secs(4));
+    let next = adopt_all(&host);
+    let out = next.tool("exec", json!({"workspace_id": "paused", "command": "date +%s.%N"})).json();
+    let guest: f64 = out["stdout"].as_str().expect("text").trim().parse().expect("seconds");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs_f64();
+    assert!((now - guest).abs() < 2.0, "the clock is off by {} s", now - guest);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::Path;
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
 use rustix::system::sethostname;
-use rustix::time::{ClockId, Timespec, clock_settime};
+use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
 use super::error::{MachineError, Step as _};
 use super::names::{hosts, is_hostname, is_machine_id, resolv_conf};
@@ -57,6 +57,22 @@ pub(super) fn identify(
     Ok(v1::IdentifyResponse { interface })
 }
 
+/// Sets the clock to this time if it is behind it, and returns by how much. The time was true when it was sent, so a
+/// clock that is ahead of it may well be right.
+pub(super) fn catch_up(realtime_ns: i64) -> Result<u64, MachineError> {
+    let now = clock_gettime(ClockId::Realtime);
+    let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+    let behind = u64::try_from(i128::from(realtime_ns) - now_ns).unwrap_or(0);
+    if behind > 0 {
+        clock_settime(ClockId::Realtime, timespec(realtime_ns)).step("setting the clock")?;
+    }
+    Ok(behind)
+}
+
+fn timespec(realtime_ns: i64) -> Timespec {
+    Timespec { tv_sec: realtime_ns / 1_000_000_000, tv_nsec: realtime_ns % 1_000_000_000 }
+}
+
 fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, MachineError> {
     if request.realtime_ns <= 0 {
         return Err(MachineError::invalid("the time", request.realtime_ns.to_string()));
@@ -72,10 +88,7 @@ fn check(request: &v1::IdentifyRequest) -> Result<Checked<'_>, MachineError> {
         return Err(MachineError::invalid("the machine id", &request.machine_id));
     }
     Ok(Checked {
-        time: Timespec {
-            tv_sec: request.realtime_ns / 1_000_000_000,
-            tv_nsec: request.realtime_ns % 1_000_000_000,
-        },
+        time: timespec(request.realtime_ns),
         entropy,
         hostname: &request.hostname,
         machine_id: &request.machine_id,

@@ -40,6 +40,8 @@ pub trait Machine: Debug + Send + Sync + 'static {
     fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError>;
     /// Makes the machine itself.
     fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError>;
+    /// Brings the clock up to date.
+    fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError>;
     /// Ends all processes and leaves the disk clean.
     fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError>;
     /// Turns the machine off.
@@ -72,6 +74,10 @@ impl Machine for NoMachine {
     }
 
     fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
+    fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
         Err(MachineError::NotMachine)
     }
 

@@ -103,6 +103,10 @@ impl Machine for Vm {
         Ok(response)
     }
 
+    fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
+        Ok(v1::CatchUpResponse { behind_ns: identity::catch_up(request.realtime_ns)? })
+    }
+
     fn quiesce(&self, grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
         let _changing = self.lock();
         power::quiesce(Duration::from_millis(grace_ms.into()))

@@ -153,9 +153,8 @@ impl AgentClient {
 
     /// Gives the machine its own clock, random numbers, names and addresses. Returns the network device's name.
     pub async fn identify(&self, identity: Identity) -> Result<Option<String>, AgentError> {
-        let since = identity.realtime.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let request = v1::IdentifyRequest {
-            realtime_ns: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+            realtime_ns: nanoseconds(identity.realtime),
             entropy: identity.entropy.into(),
             hostname: identity.hostname,
             machine_id: identity.machine_id,
@@ -170,6 +169,17 @@ impl AgentClient {
         let mut stub = self.stub();
         let answer = self.answer("identify", CALL_DEADLINE, stub.identify(request)).await?;
         Ok(Some(answer.interface).filter(|name| !name.is_empty() && name.len() < 16))
+    }
+
+    /// Brings the guest's clock up to date after it stood still. An agent that was frozen before there was this call
+    /// leaves it as it is.
+    pub async fn catch_up(&self) -> Result<(), AgentError> {
+        if self.hello().features.iter().any(|feature| feature == "clock.catch_up") {
+            let request = v1::CatchUpRequest { realtime_ns: nanoseconds(SystemTime::now()) };
+            let mut stub = self.stub();
+            self.answer("catch up", CALL_DEADLINE, stub.catch_up(request)).await?;
+        }
+        Ok(())
     }
 
     /// Grows the root file system to its disk, once that has at least `expected_bytes`. Returns its size.
@@ -249,4 +259,10 @@ impl AgentClient {
 /// Refuses a part of a request that the guest would refuse anyway.
 pub(super) fn too_large(what: &'static str, actual: usize, limit: usize) -> Result<(), AgentError> {
     if actual > limit { Err(AgentError::RequestTooLarge { what, actual, limit }) } else { Ok(()) }
+}
+
+/// Since 1970.
+fn nanoseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -146,9 +146,23 @@ impl Machine {
         }
     }
 
-    /// Lets a guest that stands still go on.
+    /// Lets a guest that stands still go on, with the time that it is now.
     pub async fn resume(&self) -> Result<(), QmpError> {
-        self.inner.qmp.resume().await
+        self.inner.qmp.resume().await?;
+        self.catch_up().await;
+        Ok(())
+    }
+
+    /// The guest's clock stood still with it.
+    pub(crate) async fn catch_up(&self) {
+        /// One that stands still again does not answer.
+        const DEADLINE: Duration = Duration::from_secs(5);
+        let caught_up = async { self.agent().await?.catch_up().await };
+        match timeout(DEADLINE, caught_up).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(workspace = %self.inner.id, %error, "its clock may be behind"),
+            Err(_elapsed) => tracing::warn!(workspace = %self.inner.id, "its clock may be behind"),
+        }
     }
 
     /// The reason, if the machine has ended already.

@@ -82,7 +82,7 @@ impl Taking<'_> {
         // It stands still, and its memory and its disk are of the same instant.
         let pivoted = overlay.pivot().await;
         // Whatever became of the snapshot, the machine goes on.
-        qmp.resume().await?;
+        self.machine.resume().await?;
         pivoted?;
         let pause = pause(events);
         tracing::debug!(workspace = %self.spec.id, ?pause, "its memory was copied");
