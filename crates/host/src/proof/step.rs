@@ -15,6 +15,8 @@ pub enum Step {
     BareTemplate,
     MakeImageTemplate,
     ImageTemplate,
+    /// A machine that stood ready is handed over.
+    Pool,
     DiskSnapshot,
     DiskRestore,
     MemorySnapshot,
@@ -25,13 +27,14 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Accelerator,
         Self::ColdBoot,
         Self::MakeBareTemplate,
         Self::BareTemplate,
         Self::MakeImageTemplate,
         Self::ImageTemplate,
+        Self::Pool,
         Self::DiskSnapshot,
         Self::DiskRestore,
         Self::MemorySnapshot,
@@ -49,6 +52,7 @@ impl Step {
             Self::BareTemplate => "bare template",
             Self::MakeImageTemplate => "make image template",
             Self::ImageTemplate => "image template",
+            Self::Pool => "warm pool",
             Self::DiskSnapshot => "disk snapshot",
             Self::DiskRestore => "disk restore",
             Self::MemorySnapshot => "memory snapshot",

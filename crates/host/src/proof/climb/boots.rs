@@ -89,6 +89,26 @@ impl Climb {
         self.source = Some(Place { spec: source.spec, machine: Some(source.machine) });
         Ok(done)
     }
+
+    /// Has a machine stand ready under another name, and hands it over.
+    pub(super) async fn pool(&mut self, progress: &Progress) -> Result<Done, Finding> {
+        let (hypervisors, sibling, spec) = (self.hypervisors()?, self.source()?, self.spec()?);
+        let mut nobody = spec.clone();
+        nobody.identity.hostname = "standby".to_owned();
+        let booted = hypervisors.warm.create(&nobody, progress).await?;
+        let began = Instant::now();
+        let running = Running { spec, machine: booted.machine };
+        let handed_over = hypervisors.warm.identify(&running.spec, &running.machine).await;
+        let mut done = Done { time: began.elapsed(), ..Done::default() };
+        if handed_over.is_ok() {
+            let siblings = vec![sibling.guest()];
+            let subject = Subject { siblings, ..Subject::alone(Origin::Pool, running.guest()) };
+            done.checks = self.examine(&subject, progress).await;
+        }
+        running.machine.kill().await;
+        handed_over?;
+        Ok(done)
+    }
 }
 
 /// Two machines, or none: if one did not come up, the other is ended.

@@ -117,6 +117,7 @@ impl Climb {
             Step::BareTemplate => self.bare_template(progress).await,
             Step::MakeImageTemplate => self.make_template(Template::Image, progress).await,
             Step::ImageTemplate => self.image_template(progress).await,
+            Step::Pool => self.pool(progress).await,
             Step::DiskSnapshot => self.snapshot(false, progress).await,
             Step::DiskRestore => self.restore(false, progress).await,
             Step::MemorySnapshot => self.snapshot(true, progress).await,
