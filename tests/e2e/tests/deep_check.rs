@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentiso_testkit::{HostOptions, TestHost, eventually, host_or_skip, processes_mentioning};
 use serde_json::Value;
 
-const RUNGS: [&str; 14] = [
+const RUNGS: [&str; 15] = [
     "boot files",
     "accelerator",
     "cold boot",
@@ -14,6 +14,7 @@ const RUNGS: [&str; 14] = [
     "bare template",
     "make image template",
     "image template",
+    "warm pool",
     "disk snapshot",
     "disk restore",
     "memory snapshot",

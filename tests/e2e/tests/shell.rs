@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use agentiso_testkit::{TestHost, host_or_skip};
+use agentiso_testkit::{HostOptions, TestHost, host_or_skip};
 use serde_json::Value;
 
 fn refused(output: &Output, parts: &[&str]) {
@@ -16,6 +16,17 @@ fn refused(output: &Output, parts: &[&str]) {
 fn json(host: &TestHost, arguments: &[&str]) -> Value {
     let text = host.cli_ok(arguments);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))
+}
+
+#[test]
+fn without_templates_every_machine_boots() {
+    let config = "[vm]\ntemplates = false\n".to_owned();
+    let host = host_or_skip!(HostOptions { config, ..HostOptions::default() });
+    let created = json(&host, &["create", "box", "--json"]);
+    assert_eq!(created["rung"], "cold_boot", "{created}");
+    host.cli_ok(&["stop", "box"]);
+    host.cli_ok(&["start", "box"]);
+    assert_eq!(json(&host, &["ps", "--json"])[0]["rung"], "cold_boot");
 }
 
 #[test]
