@@ -482,6 +482,7 @@ async fn probe(
         memory: Memory::Private,
         begin: Begin::Boot,
         disk: None,
+        net_socket: None,
         console_log: run_dir.join("console.log"),
         stderr_log: run_dir.join("stderr.log"),
         run_dir,

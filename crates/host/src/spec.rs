@@ -49,6 +49,9 @@ pub struct MachineSpec {
     pub data_dir: PathBuf,
     /// Sockets. Belongs to this workspace alone.
     pub run_dir: PathBuf,
+    /// Where its network card connects to, as soon as somebody listens there. Not in the run directory, which goes
+    /// with every attempt to bring it up.
+    pub net_socket: PathBuf,
     pub init_mode: InitMode,
     pub identity: Identity,
     /// Told of every process that is started for this machine, before its guest is waited for.

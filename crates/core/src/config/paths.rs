@@ -67,6 +67,11 @@ impl Paths {
         self.run.join(id.short())
     }
 
+    /// The socket to which its network card connects.
+    pub fn workspace_net(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
+        self.run.join(format!("n-{}", id.short()))
+    }
+
     pub fn workspace_data(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
         self.workspaces.join(id.to_string())
     }

@@ -221,6 +221,7 @@ impl Ladder<'_> {
             begin,
             disk: Some(disk),
             run_dir: spec.run_dir.clone(),
+            net_socket: Some(spec.net_socket.clone()),
             console_log: spec.console_log(),
             stderr_log: spec.stderr_log(),
         })

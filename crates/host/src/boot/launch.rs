@@ -44,6 +44,8 @@ pub(crate) struct Start {
     pub(crate) begin: Begin,
     pub(crate) disk: Option<PathBuf>,
     pub(crate) run_dir: PathBuf,
+    /// `None`: its network card stays without a cable.
+    pub(crate) net_socket: Option<PathBuf>,
     pub(crate) console_log: PathBuf,
     pub(crate) stderr_log: PathBuf,
 }
@@ -116,6 +118,7 @@ impl Host {
             kernel_args: &self.kernel_args,
             disk: start.disk.as_deref(),
             run_dir: &start.run_dir,
+            net_socket: start.net_socket.as_deref().unwrap_or(&start.run_dir.join("net.sock")),
             console_log: &start.console_log,
             qmp_fd: qmp.as_raw_fd(),
             agent_fd: agent.as_raw_fd(),

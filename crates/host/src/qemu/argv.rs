@@ -31,6 +31,10 @@ pub const NAME_PREFIX: &str = "agentiso-";
 /// state would bring back the one it was saved with anyway.
 const PLACEHOLDER_MAC: &str = "02:00:00:00:00:01";
 
+/// The largest packet. There is no wire that would have to carry it, and every packet costs an emulated guest as much
+/// work as a large one.
+pub const MTU: u16 = 65_000;
+
 /// Translated code kept per machine, in MiB. The default is a quarter of the host's memory; what an agent's
 /// commands need fits into this, and it is only touched as far as it is used.
 const TRANSLATION_CACHE_MB: u32 = 128;
@@ -76,6 +80,8 @@ pub struct Machine<'a> {
     /// `None`: an empty placeholder, so that the device exists and can be given any disk after a restore.
     pub disk: Option<&'a Path>,
     pub run_dir: &'a Path,
+    /// Where the network card connects to.
+    pub net_socket: &'a Path,
     pub console_log: &'a Path,
     /// Listening sockets that QEMU inherits: clients can connect before it serves them.
     pub qmp_fd: RawFd,
@@ -160,10 +166,10 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     args.json("-blockdev", disk);
     args.json("-device", json!({"driver": "virtio-blk-device", "id": DISK_DEVICE, "drive": node}));
 
-    // Nobody has to listen there: without a gateway the card has no link partner and packets go nowhere.
+    // Nobody has to listen there: until somebody does, packets go nowhere.
     let mut netdev = json!({
         "type": "stream", "id": "net0", "server": false,
-        "addr": {"type": "unix", "path": text(&machine.run_dir.join("net.sock"))},
+        "addr": {"type": "unix", "path": text(machine.net_socket)},
     });
     // The interval in milliseconds came with QEMU 9.2, which deprecates the one in seconds.
     match machine.qemu >= (QemuVersion { major: 9, minor: 2 }) {
@@ -175,7 +181,10 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     // both wait for each other for ever.
     args.json(
         "-device",
-        json!({"driver": "virtio-net-device", "netdev": "net0", "mac": PLACEHOLDER_MAC, "guest_announce": false}),
+        json!({
+            "driver": "virtio-net-device", "netdev": "net0", "mac": PLACEHOLDER_MAC, "guest_announce": false,
+            "host_mtu": MTU,
+        }),
     );
 }
 

@@ -162,6 +162,7 @@ impl TestHost {
             base_image: self.image.clone(),
             data_dir: self.dir.path().join("workspaces").join(id.to_string()),
             run_dir: self.settings.run_dir.join(id.short()),
+            net_socket: self.settings.run_dir.join(format!("n-{}", id.short())),
             init_mode: InitMode::Fast,
             identity: Identity {
                 hostname: format!("ws-{}", id.short()),

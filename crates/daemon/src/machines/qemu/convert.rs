@@ -29,6 +29,7 @@ pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> ag
         },
         data_dir: spec.data_dir.clone(),
         run_dir: spec.run_dir.clone(),
+        net_socket: config.paths.workspace_net(&spec.id),
         init_mode: spec.init_mode,
         identity: Identity {
             hostname: spec.hostname.clone(),

@@ -15,6 +15,7 @@ fn machine<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Machine<'a> {
         kernel_args: "console=ttyS0 quiet",
         disk: Some(Path::new("/data/workspaces/w/disk.qcow2")),
         run_dir: dir,
+        net_socket: Path::new("/run/a/n-0f8fad5b"),
         console_log: Path::new("/data/workspaces/w/console.log"),
         qmp_fd: 11,
         agent_fd: 12,
@@ -68,12 +69,12 @@ fn saving_and_restoring_machines_differ_in_memory_backing_and_begin_only() {
 
 #[test]
 fn a_comma_or_quote_in_a_path_stays_inside_its_option() {
-    let dir = Path::new("/run/a,b=\"c\"");
-    let mut odd = machine(Memory::Private, Begin::Boot, dir);
+    let mut odd = machine(Memory::Private, Begin::Boot, Path::new("/run/a,b"));
+    odd.net_socket = Path::new("/run/a,b=\"c\"/n-0f8fad5b");
     odd.console_log = Path::new("/data/x,server=on/console.log");
     let args: Vec<String> = argv(&odd).into_iter().map(|arg| arg.into_string().unwrap()).collect();
     assert!(args.contains(&"file,id=console,path=/data/x,,server=on/console.log,append=on".to_owned()));
     let netdev = &args[args.iter().position(|arg| arg == "-netdev").unwrap() + 1];
     let parsed: Value = serde_json::from_str(netdev).unwrap();
-    assert_eq!(parsed["addr"]["path"], "/run/a,b=\"c\"/net.sock");
+    assert_eq!(parsed["addr"]["path"], "/run/a,b=\"c\"/n-0f8fad5b");
 }
