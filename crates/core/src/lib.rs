@@ -10,6 +10,7 @@ pub mod ids;
 pub mod lifecycle;
 pub mod memory;
 pub mod names;
+pub mod network;
 pub mod paths;
 pub mod pool;
 pub mod quota;

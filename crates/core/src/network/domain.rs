@@ -1,0 +1,220 @@
+//! Names of the internet, and rules about them: `example.com`, `*.example.com`, `example.com:443`.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use super::ports::RulePorts;
+
+/// What DNS can carry of a name, written with dots.
+const MAX_LEN: usize = 253;
+const MAX_LABEL: usize = 63;
+
+/// A host name as DNS compares it: lower case, ASCII, without a dot at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DomainName(String);
+
+impl DomainName {
+    /// Reads a name as a person or a program writes it. Names in other scripts become what DNS makes of them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if !text.is_ascii() {
+            let ascii = idna::domain_to_ascii(text)
+                .map_err(|_| format!("{text:?} is no international domain name; write its xn-- form"))?;
+            return Self::parse_ascii(&ascii);
+        }
+        Self::parse_ascii(text)
+    }
+
+    /// As [`DomainName::parse`], for names off the wire: there, bytes beyond ASCII belong to no host name.
+    pub fn parse_ascii(text: &str) -> Result<Self, String> {
+        let name = text.strip_suffix('.').unwrap_or(text);
+        if name.is_empty() {
+            return Err("is empty; write a name such as example.com".to_owned());
+        }
+        if name.len() > MAX_LEN {
+            return Err(format!("the name is {} characters long; DNS carries at most {MAX_LEN}", name.len()));
+        }
+        for label in name.split('.') {
+            if label.is_empty() {
+                return Err(format!("{name:?} has an empty part between its dots"));
+            }
+            if label.len() > MAX_LABEL {
+                return Err(format!(
+                    "{label:?} is longer than the {MAX_LABEL} characters DNS allows for one part"
+                ));
+            }
+            // An underscore is no letter of host names, but services have names with it.
+            let bad = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+            if let Some(bad) = label.chars().find(bad) {
+                return Err(format!(
+                    "{name:?} contains {bad:?}; names consist of letters, digits, '-' and dots"
+                ));
+            }
+            if label.starts_with('-') || label.ends_with('-') {
+                return Err(format!("{label:?} begins or ends with '-', which no name does"));
+            }
+        }
+        if name.parse::<Ipv4Addr>().is_ok() || name.rsplit('.').next().is_some_and(is_number) {
+            return Err(format!("{name:?} is an address; put addresses into the list of CIDRs"));
+        }
+        Ok(Self(name.to_ascii_lowercase()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this name lies below the other, at any depth.
+    pub fn is_below(&self, parent: &Self) -> bool {
+        self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
+    }
+}
+
+/// No top-level domain is a number, and much software takes such names for addresses.
+fn is_number(label: &str) -> bool {
+    label.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+impl fmt::Display for DomainName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One name, or all names below one, and the ports the rule speaks of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DomainRule {
+    name: DomainName,
+    below: bool,
+    ports: RulePorts,
+}
+
+impl DomainRule {
+    /// Reads a rule. The error is a sentence for who wrote it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Some((_, rest)) = text.split_once("://") {
+            let host = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+            return Err(format!("{text:?} is a URL; write only its host, {host:?}"));
+        }
+        let (name, ports) = RulePorts::split(text)?;
+        if name == "*" {
+            return Err("\"*\" alone is every name; set allow_internet for that".to_owned());
+        }
+        let (name, below) = match name.strip_prefix("*.") {
+            Some(parent) => (parent, true),
+            None => (name, false),
+        };
+        if name.contains('*') {
+            return Err(format!(
+                "{text:?} has '*' inside; it may only be the first part, as in *.example.com"
+            ));
+        }
+        Ok(Self { name: DomainName::parse(name)?, below, ports })
+    }
+
+    pub fn ports(&self) -> &RulePorts {
+        &self.ports
+    }
+
+    /// Whether the rule speaks of this name, on whatever port.
+    pub fn matches_name(&self, name: &DomainName) -> bool {
+        if self.below { name.is_below(&self.name) } else { *name == self.name }
+    }
+
+    pub fn matches(&self, name: &DomainName, port: u16) -> bool {
+        self.matches_name(name) && self.ports.contains(port)
+    }
+}
+
+impl fmt::Display for DomainRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", if self.below { "*." } else { "" }, self.name, self.ports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> DomainName {
+        DomainName::parse(text).unwrap()
+    }
+
+    #[test]
+    fn bad_rules_are_refused_with_a_reason() {
+        let long = format!("{}.com", "x".repeat(64));
+        let longer = format!("{}com", "abcdefgh.".repeat(30));
+        let bad = [
+            ("", "empty"),
+            (".", "empty"),
+            ("*", "allow_internet"),
+            ("*.", "empty"),
+            ("*.*.com", "first part"),
+            ("w*.example.com", "first part"),
+            ("a..b", "empty part"),
+            (".example.com", "empty part"),
+            ("https://example.com/x", "write only its host, \"example.com\""),
+            ("example.com/x", "'/'"),
+            ("exa mple.com", "' '"),
+            ("-a.com", "begins or ends"),
+            ("10.1.2.3", "list of CIDRs"),
+            ("1.2.3", "list of CIDRs"),
+            ("example.com:0", "1 to 65535"),
+            ("example.com:http", "1 to 65535"),
+            ("::1", "port"),
+            (long.as_str(), "63"),
+            (longer.as_str(), "253"),
+            ("\u{200d}.com", "international"),
+        ];
+        for (text, why) in bad {
+            let error = DomainRule::parse(text).unwrap_err();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_normalised() {
+        let cases = [
+            (" Example.COM. ", "example.com"),
+            ("*.Example.com:443", "*.example.com:443"),
+            ("bücher.de:80,443,80", "xn--bcher-kva.de:80,443"),
+            ("_acme.example.com", "_acme.example.com"),
+            ("localdb", "localdb"),
+        ];
+        for (text, normal) in cases {
+            assert_eq!(DomainRule::parse(text).unwrap().to_string(), normal);
+        }
+    }
+
+    #[test]
+    fn a_star_means_names_below_and_not_the_name_itself() {
+        let rule = DomainRule::parse("*.example.com").unwrap();
+        assert!(rule.matches_name(&name("a.example.com")) && rule.matches_name(&name("a.b.example.com")));
+        assert!(!rule.matches_name(&name("example.com")) && !rule.matches_name(&name("badexample.com")));
+        let rule = DomainRule::parse("example.com:443").unwrap();
+        assert!(rule.matches(&name("EXAMPLE.com"), 443));
+        assert!(!rule.matches(&name("example.com"), 80) && !rule.matches(&name("a.example.com"), 443));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_rule_that_reads_back_or_an_error(text in "(\\*\\.)?[a-zA-Z0-9._:,*-]{0,40}|.{0,30}") {
+            if let Ok(rule) = DomainRule::parse(&text) {
+                let written = rule.to_string();
+                prop_assert_eq!(written.to_lowercase(), written.clone());
+                prop_assert_eq!(DomainRule::parse(&written).unwrap(), rule);
+            }
+        }
+
+        #[test]
+        fn names_below_match_the_star_and_names_beside_do_not(
+            parent in "[a-z]{1,8}(\\.[a-z]{1,8}){0,2}", label in "[a-z0-9]{1,8}",
+        ) {
+            let rule = DomainRule::parse(&format!("*.{parent}")).unwrap();
+            prop_assert!(rule.matches_name(&name(&format!("{label}.{parent}"))));
+            let beside = name(&format!("{label}{parent}"));
+            prop_assert!(!rule.matches_name(&beside));
+        }
+    }
+}

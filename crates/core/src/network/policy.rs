@@ -1,0 +1,71 @@
+//! The policy itself: always valid, because it is only made from a [`PolicyChange`] that was.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use super::change::PolicyChange;
+use super::cidr::CidrRule;
+use super::domain::{DomainName, DomainRule};
+use super::problems::PolicyProblems;
+
+/// Rules of one kind. Every flow walks through them; a policy that needs more wants a wildcard or a network.
+pub const MAX_RULES: usize = 256;
+
+/// Above this no limit is felt.
+pub const MAX_BANDWIDTH_MBPS: u32 = 100_000;
+
+/// What a workspace may reach. The default: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "PolicyChange", into = "PolicyChange")]
+pub struct NetworkPolicy {
+    pub allow_internet: bool,
+    pub allow_inter_vm: bool,
+    /// TCP ports that other workspaces may open here. Empty: every port.
+    pub allowed_ports: Vec<u16>,
+    pub allow_domains: Vec<DomainRule>,
+    pub deny_domains: Vec<DomainRule>,
+    pub allow_cidrs: Vec<CidrRule>,
+    pub deny_cidrs: Vec<CidrRule>,
+    /// For each direction. `None`: no limit.
+    pub bandwidth_mbps: Option<u32>,
+}
+
+impl NetworkPolicy {
+    /// The rule that denies the name altogether. A rule for certain ports does not: the name may still be asked for.
+    pub fn denies_name(&self, name: &DomainName) -> Option<&DomainRule> {
+        self.deny_domains.iter().find(|rule| rule.ports().is_all() && rule.matches_name(name))
+    }
+
+    pub fn denies_name_at(&self, name: &DomainName, port: u16) -> Option<&DomainRule> {
+        self.deny_domains.iter().find(|rule| rule.matches(name, port))
+    }
+
+    pub fn allows_name(&self, name: &DomainName) -> Option<&DomainRule> {
+        self.allow_domains.iter().find(|rule| rule.matches_name(name))
+    }
+
+    pub fn allows_name_at(&self, name: &DomainName, port: u16) -> Option<&DomainRule> {
+        self.allow_domains.iter().find(|rule| rule.matches(name, port))
+    }
+
+    pub fn denies_address(&self, address: Ipv4Addr, port: u16) -> Option<&CidrRule> {
+        self.deny_cidrs.iter().find(|rule| rule.matches(address, port))
+    }
+
+    pub fn allows_address(&self, address: Ipv4Addr, port: u16) -> Option<&CidrRule> {
+        self.allow_cidrs.iter().find(|rule| rule.matches(address, port))
+    }
+
+    /// Whether other workspaces may open this TCP port here.
+    pub fn accepts_port(&self, port: u16) -> bool {
+        self.allowed_ports.is_empty() || self.allowed_ports.contains(&port)
+    }
+}
+
+impl TryFrom<PolicyChange> for NetworkPolicy {
+    type Error = PolicyProblems;
+    fn try_from(change: PolicyChange) -> Result<Self, PolicyProblems> {
+        change.apply_to(&Self::default())
+    }
+}
