@@ -1,0 +1,124 @@
+//! One machine's guard: the state that judging needs, shared by everything that carries its flows.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use agentiso_core::network::{DomainName, NetworkPolicy};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use super::bindings::Bindings;
+use super::host::HostAddresses;
+use super::judge::Judge;
+use super::verdict::{Transport, Verdict};
+use crate::sniff::Claim;
+
+/// Names a guest may have looked up at once: enough for a program that resolves a hundred hosts, too few to keep
+/// other guests from the upstream resolvers.
+const MAX_LOOKUPS: usize = 64;
+
+/// Cheap to clone; all clones are the same guard.
+#[derive(Clone, Debug)]
+pub struct Guard(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    policy: RwLock<Arc<NetworkPolicy>>,
+    generation: watch::Sender<u64>,
+    bindings: Mutex<Bindings>,
+    host: HostAddresses,
+    gateway: Ipv4Addr,
+    lookups: Arc<Semaphore>,
+}
+
+impl Guard {
+    pub fn new(policy: NetworkPolicy, host: HostAddresses, gateway: Ipv4Addr) -> Self {
+        Self(Arc::new(Inner {
+            policy: RwLock::new(Arc::new(policy)),
+            generation: watch::Sender::new(0),
+            bindings: Mutex::default(),
+            host,
+            gateway,
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }))
+    }
+
+    /// Judges by this policy from here on, and tells everybody who watches.
+    pub fn set_policy(&self, policy: NetworkPolicy) {
+        *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        self.0.generation.send_modify(|generation| *generation += 1);
+    }
+
+    pub fn policy(&self) -> Arc<NetworkPolicy> {
+        Arc::clone(&self.0.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The policy's generation: a flow whose generation has passed asks [`Guard::rejudge`] again.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.0.generation.subscribe()
+    }
+
+    /// May this flow be opened? For TCP the answer is provisional if [`Guard::needs_claim`].
+    pub fn judge(&self, protocol: Transport, to: SocketAddrV4) -> Verdict {
+        self.with_judge(to, None, |judge| judge.open(protocol))
+    }
+
+    /// May an open flow go on, which was allowed under this name? The name counts even if the guest has long ceased
+    /// to ask for it: what ends a flow is a policy that changed, not a binding that expired.
+    pub fn rejudge(&self, protocol: Transport, to: SocketAddrV4, name: Option<&str>) -> Verdict {
+        let name = name.and_then(|name| DomainName::parse_ascii(name).ok());
+        self.with_judge(to, name, |judge| judge.go_on(protocol))
+    }
+
+    /// May a TCP flow go on, now that its first bytes are known?
+    pub fn judge_claim(&self, to: SocketAddrV4, claim: &Claim) -> Verdict {
+        self.with_judge(to, None, |judge| judge.claim(claim))
+    }
+
+    /// Must the first bytes of a TCP flow be looked at before they leave?
+    pub fn needs_claim(&self, to: SocketAddrV4) -> bool {
+        self.with_judge(to, None, |judge| judge.needs_claim())
+    }
+
+    /// May this name be asked for?
+    pub fn judge_name(&self, name: &DomainName) -> Verdict {
+        super::judge::name(&self.policy(), name)
+    }
+
+    /// May the guest be told of this address? What it could not reach on any port it is not told: a public name that
+    /// leads to a private address is an attack, or of no use.
+    pub fn admits_address(&self, address: Ipv4Addr) -> bool {
+        self.with_judge(SocketAddrV4::new(address, 0), None, |judge| judge.admits_address())
+    }
+
+    /// Remembers that the guest was told this address for this name.
+    pub fn bind(&self, name: &DomainName, address: Ipv4Addr, ttl: Duration) {
+        let mut bindings = self.0.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        bindings.add(name, address, ttl, Instant::now());
+    }
+
+    /// The lookups this guest may have under way.
+    pub(crate) fn lookups(&self) -> &Arc<Semaphore> {
+        &self.0.lookups
+    }
+
+    fn with_judge<T>(
+        &self,
+        to: SocketAddrV4,
+        name: Option<DomainName>,
+        ask: impl FnOnce(Judge<'_>) -> T,
+    ) -> T {
+        let policy = self.policy();
+        let mut names = {
+            let bindings = self.0.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+            bindings.names(*to.ip(), Instant::now())
+        };
+        if let Some(name) = name {
+            names.retain(|other| *other != name);
+            names.insert(0, name);
+        }
+        let is_host = self.0.host.contains(*to.ip());
+        ask(Judge { policy: &policy, names: &names, is_host, gateway: self.0.gateway, to })
+    }
+}

@@ -1,0 +1,265 @@
+//! The decision itself: a function of the policy, the destination and the names it is known by.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use agentiso_core::network::{DomainName, DomainRule, NetworkPolicy, never_public, unreachable};
+
+use super::verdict::{Refusal, RefusalCode, Transport, Verdict};
+use crate::sniff::Claim;
+
+/// Everything one decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judge<'a> {
+    pub(super) policy: &'a NetworkPolicy,
+    /// The names the guest resolved this address from.
+    pub(super) names: &'a [DomainName],
+    pub(super) is_host: bool,
+    pub(super) gateway: Ipv4Addr,
+    pub(super) to: SocketAddrV4,
+}
+
+/// What lets a flow pass, before its first bytes are known.
+#[derive(Clone, Copy, Debug)]
+enum Ground<'a> {
+    Address(&'a agentiso_core::network::CidrRule),
+    Name(&'a DomainRule, &'a DomainName),
+    Internet,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn open(self, protocol: Transport) -> Verdict {
+        match self.ground() {
+            Err(refusal) => Verdict::Refused(refusal),
+            Ok(_) if protocol == Transport::Udp && is_web(self.to.port()) && self.needs_claim() => {
+                Verdict::Refused(Refusal::new(
+                    RefusalCode::NameHidden,
+                    format!(
+                        "{} over UDP is QUIC, which hides the name it goes to from the rules about domains; programs \
+                         fall back to TCP",
+                        self.to
+                    ),
+                ))
+            }
+            Ok(ground) => self.allowed(ground),
+        }
+    }
+
+    pub(super) fn go_on(self, protocol: Transport) -> Verdict {
+        self.open(protocol)
+    }
+
+    /// Names decide whenever a rule about names could change the answer.
+    pub(super) fn needs_claim(self) -> bool {
+        match self.ground() {
+            Err(_) => false,
+            Ok(Ground::Name(..)) => !self.policy.allow_internet || !self.policy.deny_domains.is_empty(),
+            Ok(Ground::Address(_) | Ground::Internet) => !self.policy.deny_domains.is_empty(),
+        }
+    }
+
+    pub(super) fn claim(self, claim: &Claim) -> Verdict {
+        let ground = match self.ground() {
+            Err(refusal) => return Verdict::Refused(refusal),
+            Ok(ground) => ground,
+        };
+        let (kind, named) = match claim {
+            Claim::Sni(name) => ("TLS server name", Some(name)),
+            Claim::Host(name) => ("HTTP host", Some(name)),
+            Claim::NoSni => ("TLS server name", None),
+            Claim::NoHost => ("HTTP host", None),
+            Claim::Opaque => return self.allowed(ground),
+        };
+        let name = named.and_then(|name| DomainName::parse_ascii(name).ok());
+        if let Some(name) = &name
+            && let Some(rule) = self.policy.denies_name_at(name, self.to.port())
+        {
+            return Verdict::Refused(Refusal::new(
+                RefusalCode::DeniedName,
+                format!(
+                    "the connection to {} names {name} ({kind}), which deny_domains {rule} refuses",
+                    self.to
+                ),
+            ));
+        }
+        let resolved = match ground {
+            Ground::Address(_) | Ground::Internet => return self.allowed_as(ground, name),
+            Ground::Name(_, resolved) => resolved,
+        };
+        if let Some(name) = &name
+            && let Some(rule) = self.policy.allows_name_at(name, self.to.port())
+        {
+            return self.allowed(Ground::Name(rule, name));
+        }
+        if self.policy.allow_internet {
+            return self.allowed_as(Ground::Internet, name);
+        }
+        Verdict::Refused(match (name, named) {
+            (Some(name), _) => Refusal::new(
+                RefusalCode::NameMismatch,
+                format!(
+                    "{} was resolved from {resolved}, but the connection names {name} ({kind}); add {name} to \
+                     allow_domains if that is meant",
+                    self.to
+                ),
+            ),
+            (None, Some(text)) => Refusal::new(
+                RefusalCode::NameMismatch,
+                format!(
+                    "{} was resolved from {resolved}, but the connection names {text:?} ({kind}); connect by name, or \
+                     add {} to allow_cidrs",
+                    self.to,
+                    self.to.ip()
+                ),
+            ),
+            (None, None) => Refusal::new(
+                RefusalCode::NameHidden,
+                format!(
+                    "the connection to {} carries no {kind}, so nobody can tell that it goes to {resolved}; let the \
+                     program send it, or add {} to allow_cidrs",
+                    self.to,
+                    self.to.ip()
+                ),
+            ),
+        })
+    }
+
+    /// Whether any port of the address could ever be reached, names aside.
+    pub(super) fn admits_address(self) -> bool {
+        let address = *self.to.ip();
+        if self.is_unreachable().is_some() {
+            return false;
+        }
+        let denied = self
+            .policy
+            .deny_cidrs
+            .iter()
+            .any(|rule| rule.ports().is_all() && rule.network().contains(address));
+        if denied {
+            return false;
+        }
+        let special = self.is_special().is_some();
+        !special
+            || self.policy.allow_cidrs.iter().any(|rule| rule.is_narrow() && rule.network().contains(address))
+    }
+
+    fn is_unreachable(self) -> Option<&'static str> {
+        if *self.to.ip() == self.gateway { Some("the gateway itself") } else { unreachable(*self.to.ip()) }
+    }
+
+    fn is_special(self) -> Option<&'static str> {
+        if self.is_host { Some("an address of the host itself") } else { never_public(*self.to.ip()) }
+    }
+
+    /// The first rule that fits, as the policy's own description orders them.
+    fn ground(self) -> Result<Ground<'a>, Refusal> {
+        let (address, port) = (*self.to.ip(), self.to.port());
+        if let Some(what) = self.is_unreachable() {
+            let message = format!("{} is {what}, which no workspace can reach", self.to);
+            return Err(Refusal::new(RefusalCode::Unreachable, message));
+        }
+        if let Some(rule) = self.policy.denies_address(address, port) {
+            let message = format!("deny_cidrs {rule} refuses {}", self.to);
+            return Err(Refusal::new(RefusalCode::DeniedAddress, message));
+        }
+        // An address is shared by many names; it is denied by name if no name is left under which it may be reached.
+        let denied = |name: &DomainName| self.policy.denies_name_at(name, port);
+        if let Some(name) = self.names.first()
+            && let Some(rule) = denied(name)
+            && self.names.iter().all(|name| denied(name).is_some())
+        {
+            let message = format!("deny_domains {rule} refuses {name}, which {} was resolved from", self.to);
+            return Err(Refusal::new(RefusalCode::DeniedName, message));
+        }
+        let special = self.is_special();
+        if let Some(rule) = self
+            .policy
+            .allow_cidrs
+            .iter()
+            .find(|rule| rule.matches(address, port) && (special.is_none() || rule.is_narrow()))
+        {
+            return Ok(Ground::Address(rule));
+        }
+        if let Some(what) = special {
+            let message = format!(
+                "{} is {what}, which only a rule for it opens; add {address}:{port} to allow_cidrs if it is meant",
+                self.to
+            );
+            return Err(Refusal::new(RefusalCode::PrivateAddress, message));
+        }
+        for name in self.names.iter().filter(|name| denied(name).is_none()) {
+            if let Some(rule) = self.policy.allows_name_at(name, port) {
+                return Ok(Ground::Name(rule, name));
+            }
+        }
+        if self.policy.allow_internet {
+            return Ok(Ground::Internet);
+        }
+        Err(self.not_allowed())
+    }
+
+    fn not_allowed(self) -> Refusal {
+        let (address, port) = (*self.to.ip(), self.to.port());
+        let other_port = self.names.iter().find_map(|name| Some((name, self.policy.allows_name(name)?)));
+        if let Some((name, rule)) = other_port {
+            let message = format!(
+                "allow_domains {rule} does not allow port {port} of {name}; add {name}:{port} to allow_domains"
+            );
+            return Refusal::new(RefusalCode::PortNotAllowed, message);
+        }
+        if let Some(name) = self.names.first() {
+            let message = format!("{name} ({}) is not allowed; add {name} to allow_domains", self.to);
+            return Refusal::new(RefusalCode::NameNotAllowed, message);
+        }
+        let message = if self.policy.allow_domains.is_empty() {
+            format!(
+                "{} is not allowed: this workspace has no internet; set allow_internet, or add a name to \
+                 allow_domains or {address} to allow_cidrs",
+                self.to
+            )
+        } else {
+            format!(
+                "{} is not allowed: no name in allow_domains was resolved to it; connect by name, or add {address} to \
+                 allow_cidrs",
+                self.to
+            )
+        };
+        Refusal::new(RefusalCode::NotAllowed, message)
+    }
+
+    fn allowed(self, ground: Ground<'_>) -> Verdict {
+        self.allowed_as(ground, None)
+    }
+
+    fn allowed_as(self, ground: Ground<'_>, named: Option<DomainName>) -> Verdict {
+        let known = named.as_ref().or_else(|| self.names.first());
+        let (rule, name) = match ground {
+            Ground::Address(rule) => (format!("allow_cidrs {rule}"), known),
+            Ground::Name(rule, name) => (format!("allow_domains {rule}"), Some(name)),
+            Ground::Internet => ("allow_internet".to_owned(), known),
+        };
+        Verdict::Allowed { rule, name: name.map(ToString::to_string) }
+    }
+}
+
+/// May this name be asked for?
+pub(super) fn name(policy: &NetworkPolicy, name: &DomainName) -> Verdict {
+    if let Some(rule) = policy.denies_name(name) {
+        let message = format!("deny_domains {rule} refuses {name}");
+        return Verdict::Refused(Refusal::new(RefusalCode::DeniedName, message));
+    }
+    if let Some(rule) = policy.allows_name(name) {
+        return Verdict::Allowed { rule: format!("allow_domains {rule}"), name: Some(name.to_string()) };
+    }
+    if policy.allow_internet {
+        return Verdict::Allowed { rule: "allow_internet".to_owned(), name: Some(name.to_string()) };
+    }
+    let why =
+        if policy.allow_domains.is_empty() { "this workspace has no internet" } else { "it is not listed" };
+    let message = format!("{name} is not allowed: {why}; add {name} to allow_domains or set allow_internet");
+    Verdict::Refused(Refusal::new(RefusalCode::NameNotAllowed, message))
+}
+
+/// Ports at which the web is served, over UDP too.
+fn is_web(port: u16) -> bool {
+    matches!(port, 80 | 443)
+}

@@ -1,0 +1,12 @@
+//! May this flow pass? One [`Guard`] for each machine: its policy, the names its addresses were resolved from, and
+//! the host's own addresses.
+
+mod bindings;
+mod guard;
+mod host;
+mod judge;
+mod verdict;
+
+pub use guard::Guard;
+pub use host::HostAddresses;
+pub use verdict::{Refusal, RefusalCode, Transport, Verdict};

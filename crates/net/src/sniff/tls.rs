@@ -1,0 +1,132 @@
+//! The server name in a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), which may be spread over several records.
+//!
+//! What an encrypted ClientHello hides cannot be seen; the name outside is what counts.
+
+use super::{Claim, MAX_BYTES, Reading};
+
+/// The record type every TLS connection begins with.
+pub(super) const HANDSHAKE: u8 = 0x16;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_NAME: u16 = 0;
+const HOST_NAME: u8 = 0;
+
+/// What a record of plain text may hold.
+const MAX_RECORD: usize = 1 << 14;
+
+pub(super) fn read(bytes: &[u8]) -> Reading {
+    let mut hello = Vec::new();
+    let mut rest = Bytes(bytes);
+    loop {
+        if let Some(needed) = hello_len(&hello) {
+            let Some(needed) = needed else { return Reading::Done(Claim::NoSni) };
+            if hello.len() >= needed {
+                return Reading::Done(server_name(&hello[4..needed]));
+            }
+        }
+        let Some(record) = rest.array::<5>() else {
+            // What can be told of a header before it is whole: most of what is no TLS ends here.
+            let wrong = rest.0.iter().zip([HANDSHAKE, 3]).any(|(byte, right)| *byte != right);
+            return if wrong { Reading::Done(Claim::NoSni) } else { Reading::Unfinished };
+        };
+        let [kind, major, _, high, low] = record;
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        if kind != HANDSHAKE || major != 3 || len == 0 || len > MAX_RECORD {
+            return Reading::Done(Claim::NoSni);
+        }
+        let part = rest.up_to(len);
+        hello.extend_from_slice(part);
+        if part.len() < len && hello_len(&hello).flatten().is_none_or(|needed| hello.len() < needed) {
+            return match hello_len(&hello) {
+                Some(None) => Reading::Done(Claim::NoSni),
+                Some(Some(_)) | None => Reading::Unfinished,
+            };
+        }
+    }
+}
+
+/// How long the handshake message is, with its header. `None`: not known yet. `Some(None)`: no ClientHello, or one
+/// that will never be whole within what is looked at.
+fn hello_len(hello: &[u8]) -> Option<Option<usize>> {
+    if hello.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+        return Some(None);
+    }
+    let [_, a, b, c] = *hello.first_chunk::<4>()?;
+    let len = u32::from_be_bytes([0, a, b, c]) as usize + 4;
+    Some((len < MAX_BYTES).then_some(len))
+}
+
+fn server_name(body: &[u8]) -> Claim {
+    extensions(body).and_then(find_name).map_or(Claim::NoSni, Claim::Sni)
+}
+
+/// The extensions of a ClientHello: what follows version, random, session, ciphers and compression.
+fn extensions(body: &[u8]) -> Option<Bytes<'_>> {
+    let mut rest = Bytes(body);
+    rest.array::<34>()?;
+    rest.short_vector()?;
+    rest.vector()?;
+    rest.short_vector()?;
+    rest.vector().map(Bytes)
+}
+
+/// The one host name of the one server-name extension. Two of either are forbidden, and servers differ in which they
+/// take.
+fn find_name(mut extensions: Bytes<'_>) -> Option<String> {
+    let mut found = None;
+    while !extensions.0.is_empty() {
+        let kind = extensions.number()?;
+        let content = extensions.vector()?;
+        if kind == SERVER_NAME {
+            if found.is_some() {
+                return None;
+            }
+            let mut content = Bytes(content);
+            let mut names = Bytes(content.vector()?);
+            let [name_kind] = names.array()?;
+            let name = names.vector()?;
+            if name_kind != HOST_NAME || !names.0.is_empty() || !content.0.is_empty() {
+                return None;
+            }
+            found = Some(name);
+        }
+    }
+    let name = found.filter(|name| !name.is_empty() && name.iter().all(u8::is_ascii_graphic))?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// Bytes that are taken from the front.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn up_to(&mut self, len: usize) -> &'a [u8] {
+        let (first, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        first
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        (self.0.len() >= len).then(|| self.up_to(len))
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// A vector whose length has one byte.
+    fn short_vector(&mut self) -> Option<&'a [u8]> {
+        let [len] = self.array()?;
+        self.take(usize::from(len))
+    }
+
+    /// A vector whose length has two bytes.
+    fn vector(&mut self) -> Option<&'a [u8]> {
+        let len = self.number()?;
+        self.take(usize::from(len))
+    }
+}
