@@ -1,7 +1,6 @@
 //! Names of the internet, and rules about them: `example.com`, `*.example.com`, `example.com:443`.
 
 use std::fmt;
-use std::net::Ipv4Addr;
 
 use super::ports::RulePorts;
 
@@ -14,18 +13,23 @@ const MAX_LABEL: usize = 63;
 pub struct DomainName(String);
 
 impl DomainName {
-    /// Reads a name as a person or a program writes it. Names in other scripts become what DNS makes of them.
+    /// Reads a name as a person writes it. Names in other scripts become what DNS makes of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if !text.is_ascii() {
+        let name = if text.is_ascii() {
+            Self::from_wire(text)?
+        } else {
             let ascii = idna::domain_to_ascii(text)
                 .map_err(|_| format!("{text:?} is no international domain name; write its xn-- form"))?;
-            return Self::parse_ascii(&ascii);
+            Self::from_wire(&ascii)?
+        };
+        match name.0.split('.').find(|label| label.starts_with('-') || label.ends_with('-')) {
+            None => Ok(name),
+            Some(label) => Err(format!("{label:?} begins or ends with '-', which no name should")),
         }
-        Self::parse_ascii(text)
     }
 
-    /// As [`DomainName::parse`], for names off the wire: there, bytes beyond ASCII belong to no host name.
-    pub fn parse_ascii(text: &str) -> Result<Self, String> {
+    /// Reads a name as programs use it, which includes names that nobody should have registered.
+    pub fn from_wire(text: &str) -> Result<Self, String> {
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
             return Err("is empty; write a name such as example.com".to_owned());
@@ -49,11 +53,10 @@ impl DomainName {
                     "{name:?} contains {bad:?}; names consist of letters, digits, '-' and dots"
                 ));
             }
-            if label.starts_with('-') || label.ends_with('-') {
-                return Err(format!("{label:?} begins or ends with '-', which no name does"));
-            }
         }
-        if name.parse::<Ipv4Addr>().is_ok() || name.rsplit('.').next().is_some_and(is_number) {
+        // No top-level domain is a number, and much software takes such names for addresses.
+        let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+        if name.rsplit('.').next().is_some_and(is_number) {
             return Err(format!("{name:?} is an address; put addresses into the list of CIDRs"));
         }
         Ok(Self(name.to_ascii_lowercase()))
@@ -67,11 +70,6 @@ impl DomainName {
     pub fn is_below(&self, parent: &Self) -> bool {
         self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
     }
-}
-
-/// No top-level domain is a number, and much software takes such names for addresses.
-fn is_number(label: &str) -> bool {
-    label.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl fmt::Display for DomainName {
@@ -212,7 +210,8 @@ mod tests {
             parent in "[a-z]{1,8}(\\.[a-z]{1,8}){0,2}", label in "[a-z0-9]{1,8}",
         ) {
             let rule = DomainRule::parse(&format!("*.{parent}")).unwrap();
-            prop_assert!(rule.matches_name(&name(&format!("{label}.{parent}"))));
+            let below = name(&format!("{label}.{parent}"));
+            prop_assert!(rule.matches_name(&below));
             let beside = name(&format!("{label}{parent}"));
             prop_assert!(!rule.matches_name(&beside));
         }

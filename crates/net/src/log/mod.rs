@@ -65,3 +65,78 @@ impl Default for FlowLog {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Transport;
+    use proptest::prelude::*;
+    use std::net::SocketAddrV4;
+
+    fn record(port: u16) -> FlowRecord {
+        let to = SocketAddrV4::new([192, 0, 2, 1].into(), port);
+        FlowRecord::now(FlowEvent::Opened, Transport::Tcp, to)
+    }
+
+    #[test]
+    fn the_log_keeps_the_last_records_in_order() {
+        let log = FlowLog::new();
+        for port in 1..=KEPT as u16 + 10 {
+            log.record(record(port));
+        }
+        assert_eq!(log.tail(usize::MAX).len(), KEPT);
+        let ports: Vec<_> = log.tail(3).iter().filter_map(|record| record.port).collect();
+        let last = KEPT as u16 + 10;
+        assert_eq!(ports, [last - 2, last - 1, last]);
+    }
+
+    #[tokio::test]
+    async fn a_follower_sees_what_comes_after_the_tail() {
+        let log = FlowLog::new();
+        log.record(record(1));
+        let (tail, mut follower) = log.tail_and_follow(10);
+        log.clone().record(record(2));
+        assert_eq!(tail.len(), 1);
+        assert_eq!(follower.recv().await.unwrap().port, Some(2));
+        assert!(follower.try_recv().is_err());
+        for port in 0..1000 {
+            log.record(record(port));
+        }
+        assert!(matches!(follower.recv().await, Err(broadcast::error::RecvError::Lagged(_))));
+    }
+
+    #[test]
+    fn a_record_is_one_line_for_people_and_an_object_for_programs() {
+        let mut closed = record(443);
+        closed.at = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        closed.event = FlowEvent::Closed;
+        closed.guest_port = Some(40000);
+        closed.name = Some("example.com".to_owned());
+        closed.rule = Some("allow_internet".to_owned());
+        closed.message = Some("the policy changed\n\x1b[31m".to_owned());
+        (closed.bytes_up, closed.bytes_down) = (10, 20);
+        assert_eq!(
+            closed.to_string(),
+            "2026-01-02T03:04:05.678Z closed tcp 192.0.2.1:443 (example.com) from port 40000 by allow_internet, \
+             10 bytes up, 20 bytes down: the policy changed\\n\\u{1b}[31m"
+        );
+        let value = serde_json::to_value(&closed).unwrap();
+        assert_eq!(value["event"], "closed");
+        assert_eq!(value["transport"], "tcp");
+        assert_eq!(serde_json::from_value::<FlowRecord>(value).unwrap(), closed);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_guest_chose_a_record_stays_small_and_on_one_line(name in "\\PC{0,10}|.{500,600}") {
+            let log = FlowLog::new();
+            let mut long = record(1);
+            long.name = Some(name.clone() + "\n\r\x1b");
+            long.message = Some(name);
+            log.record(long);
+            let kept = log.tail(1).remove(0);
+            prop_assert!(kept.message.as_ref().is_some_and(|message| message.len() <= 520));
+            prop_assert!(!kept.to_string().contains(|c: char| c.is_control()));
+        }
+    }
+}

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::bindings::Bindings;
 use super::host::HostAddresses;
 use super::judge::Judge;
-use super::verdict::{Transport, Verdict};
+use super::verdict::{Refusal, Transport, Verdict};
 use crate::sniff::Claim;
 
-/// Names a guest may have looked up at once: enough for a program that resolves a hundred hosts, too few to keep
-/// other guests from the upstream resolvers.
-const MAX_LOOKUPS: usize = 64;
+/// Names of one guest that are asked for upstream at once; others wait for their turn. Few enough that a guest whose
+/// names are never answered does not keep other guests from the resolvers.
+const MAX_LOOKUPS: usize = 32;
 
 /// Cheap to clone; all clones are the same guard.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ struct Inner {
     bindings: Mutex<Bindings>,
     host: HostAddresses,
     gateway: Ipv4Addr,
-    lookups: Arc<Semaphore>,
+    lookups: Semaphore,
 }
 
 impl Guard {
@@ -40,7 +40,7 @@ impl Guard {
             bindings: Mutex::default(),
             host,
             gateway,
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            lookups: Semaphore::new(MAX_LOOKUPS),
         }))
     }
 
@@ -67,8 +67,8 @@ impl Guard {
     /// May an open flow go on, which was allowed under this name? The name counts even if the guest has long ceased
     /// to ask for it: what ends a flow is a policy that changed, not a binding that expired.
     pub fn rejudge(&self, protocol: Transport, to: SocketAddrV4, name: Option<&str>) -> Verdict {
-        let name = name.and_then(|name| DomainName::parse_ascii(name).ok());
-        self.with_judge(to, name, |judge| judge.go_on(protocol))
+        let name = name.and_then(|name| DomainName::from_wire(name).ok());
+        self.with_judge(to, name, |judge| judge.open(protocol))
     }
 
     /// May a TCP flow go on, now that its first bytes are known?
@@ -86,10 +86,10 @@ impl Guard {
         super::judge::name(&self.policy(), name)
     }
 
-    /// May the guest be told of this address? What it could not reach on any port it is not told: a public name that
-    /// leads to a private address is an attack, or of no use.
-    pub fn admits_address(&self, address: Ipv4Addr) -> bool {
-        self.with_judge(SocketAddrV4::new(address, 0), None, |judge| judge.admits_address())
+    /// Why the guest may not be told of this address, if so. What it could not reach on any port it is not told: a
+    /// public name that leads to a private address is an attack, or of no use.
+    pub fn address_refusal(&self, address: Ipv4Addr) -> Option<Refusal> {
+        self.with_judge(SocketAddrV4::new(address, 0), None, |judge| judge.address_refusal())
     }
 
     /// Remembers that the guest was told this address for this name.
@@ -99,7 +99,7 @@ impl Guard {
     }
 
     /// The lookups this guest may have under way.
-    pub(crate) fn lookups(&self) -> &Arc<Semaphore> {
+    pub(crate) fn lookups(&self) -> &Semaphore {
         &self.0.lookups
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use agentiso_core::network::{DomainName, DomainRule, NetworkPolicy, never_public, unreachable};
+use agentiso_core::network::{CidrRule, DomainName, DomainRule, NetworkPolicy, never_public, unreachable};
 
 use super::verdict::{Refusal, RefusalCode, Transport, Verdict};
 use crate::sniff::Claim;
@@ -21,7 +21,7 @@ pub(super) struct Judge<'a> {
 /// What lets a flow pass, before its first bytes are known.
 #[derive(Clone, Copy, Debug)]
 enum Ground<'a> {
-    Address(&'a agentiso_core::network::CidrRule),
+    Address(&'a CidrRule),
     Name(&'a DomainRule, &'a DomainName),
     Internet,
 }
@@ -42,10 +42,6 @@ impl<'a> Judge<'a> {
             }
             Ok(ground) => self.allowed(ground),
         }
-    }
-
-    pub(super) fn go_on(self, protocol: Transport) -> Verdict {
-        self.open(protocol)
     }
 
     /// Names decide whenever a rule about names could change the answer.
@@ -69,7 +65,7 @@ impl<'a> Judge<'a> {
             Claim::NoHost => ("HTTP host", None),
             Claim::Opaque => return self.allowed(ground),
         };
-        let name = named.and_then(|name| DomainName::parse_ascii(name).ok());
+        let name = named.and_then(|name| DomainName::from_wire(name).ok());
         if let Some(name) = &name
             && let Some(rule) = self.policy.denies_name_at(name, self.to.port())
         {
@@ -123,23 +119,28 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Whether any port of the address could ever be reached, names aside.
-    pub(super) fn admits_address(self) -> bool {
+    /// Why no port of the address could ever be reached, names aside.
+    pub(super) fn address_refusal(self) -> Option<Refusal> {
         let address = *self.to.ip();
-        if self.is_unreachable().is_some() {
-            return false;
+        if let Some(what) = self.is_unreachable() {
+            let message = format!("{address} is {what}, which no workspace can reach");
+            return Some(Refusal::new(RefusalCode::Unreachable, message));
         }
-        let denied = self
-            .policy
-            .deny_cidrs
-            .iter()
-            .any(|rule| rule.ports().is_all() && rule.network().contains(address));
-        if denied {
-            return false;
+        let speaks_of_all = |rule: &&CidrRule| rule.ports().is_all() && rule.network().contains(address);
+        if let Some(rule) = self.policy.deny_cidrs.iter().find(speaks_of_all) {
+            return Some(Refusal::new(
+                RefusalCode::DeniedAddress,
+                format!("deny_cidrs {rule} refuses {address}"),
+            ));
         }
-        let special = self.is_special().is_some();
-        !special
-            || self.policy.allow_cidrs.iter().any(|rule| rule.is_narrow() && rule.network().contains(address))
+        let opens = |rule: &CidrRule| rule.is_narrow() && rule.network().contains(address);
+        let what = self.is_special()?;
+        (!self.policy.allow_cidrs.iter().any(opens)).then(|| {
+            let message = format!(
+                "{address} is {what}, which only a rule for it opens; add it to allow_cidrs if meant"
+            );
+            Refusal::new(RefusalCode::PrivateAddress, message)
+        })
     }
 
     fn is_unreachable(self) -> Option<&'static str> {

@@ -7,6 +7,9 @@ mod host;
 mod judge;
 mod verdict;
 
+#[cfg(test)]
+mod tests;
+
 pub use guard::Guard;
 pub use host::HostAddresses;
 pub use verdict::{Refusal, RefusalCode, Transport, Verdict};

@@ -6,6 +6,9 @@
 mod http;
 mod tls;
 
+#[cfg(test)]
+mod tests;
+
 /// What a connection says about where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
