@@ -1,0 +1,71 @@
+//! The resolver: what is shared by all guests that ask.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use agentiso_core::network::DomainName;
+use hickory_proto::rr::{Name, RecordType};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::cache::{Cache, Held, Outcome};
+use super::flights::Flights;
+use super::upstream::{TOTAL, Upstreams};
+use crate::rules::Guard;
+
+/// Questions upstream at once, of all guests together: each has a socket of the host.
+const MAX_QUESTIONS: usize = 512;
+
+/// How long a guest waits, for its turn and for the answer.
+const WAIT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(TOTAL.as_millis() < WAIT.as_millis());
+
+#[derive(Debug)]
+pub struct Resolver {
+    upstreams: Upstreams,
+    cache: Cache,
+    flights: Flights,
+    questions: Semaphore,
+}
+
+impl Resolver {
+    /// A resolver that asks these, in this order of preference. Without any it answers only for neighbours.
+    pub fn new(upstreams: Vec<SocketAddr>) -> Self {
+        Self {
+            upstreams: Upstreams::new(upstreams),
+            cache: Cache::default(),
+            flights: Flights::default(),
+            questions: Semaphore::new(MAX_QUESTIONS),
+        }
+    }
+
+    /// What is known of the name, from the cache or from upstream. The policy has been asked before.
+    pub(super) async fn look_up(&self, guard: &Guard, domain: &DomainName, kind: RecordType) -> Held {
+        let key = (domain.clone(), kind);
+        if let Some(held) = self.cache.get(&key, Instant::now()) {
+            return held;
+        }
+        let failed = |why: &str| Held::new(Outcome::Failed(why.to_owned()), Instant::now());
+        let asking = async {
+            let Ok(_turn) = guard.lookups().acquire().await else { return failed("the guest is gone") };
+            self.flights.join(&key, self.ask(&key.0, kind)).await
+        };
+        timeout(WAIT, asking).await.unwrap_or_else(|_| failed("too many names are being looked up at once"))
+    }
+
+    async fn ask(&self, domain: &DomainName, kind: RecordType) -> Held {
+        let outcome = match (Name::from_ascii(format!("{domain}.")), self.questions.acquire().await) {
+            (Ok(name), Ok(_socket)) => match self.upstreams.ask(&name, kind).await {
+                Ok(found) => Outcome::Found(Box::new(found)),
+                Err(message) => Outcome::Failed(message),
+            },
+            (Err(_), _) => Outcome::Failed(format!("{domain} cannot be asked for")),
+            (_, Err(_)) => Outcome::Failed("the resolver is closed".to_owned()),
+        };
+        let now = Instant::now();
+        let held = Held::new(outcome, now);
+        self.cache.put((domain.clone(), kind), held.clone(), now);
+        held
+    }
+}

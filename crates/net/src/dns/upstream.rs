@@ -1,0 +1,143 @@
+//! Asking the resolvers of the host: over UDP from a port and with an id that nobody can guess, over TCP where an
+//! answer is too long, the next resolver where one does not answer.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::found::Found;
+use super::wire;
+
+/// How long one resolver has. Most answer in some milliseconds; a cold cache needs a second.
+const TRY: Duration = Duration::from_millis(1500);
+
+/// How long all of them have together. Programs in the guest give up after five seconds.
+pub(super) const TOTAL: Duration = Duration::from_millis(4500);
+
+/// Between two rounds, if the resolvers refuse at once.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What fits into one packet anywhere (as DNS Flag Day 2020 settled).
+const UDP_PAYLOAD: u16 = 1232;
+
+/// Resolvers that are used. More would never be reached within the time.
+const MAX_UPSTREAMS: usize = 4;
+
+const _: () = assert!(TRY.as_millis() * 2 <= TOTAL.as_millis());
+
+#[derive(Debug, Error)]
+enum UpstreamError {
+    #[error("{0} does not answer")]
+    Silent(SocketAddr),
+    #[error("{0} cannot be reached: {1}")]
+    Io(SocketAddr, #[source] io::Error),
+    #[error("{0} answers {1}")]
+    Code(SocketAddr, ResponseCode),
+    #[error("{0} answers with something that is no DNS")]
+    Garbage(SocketAddr),
+}
+
+#[derive(Debug)]
+pub(super) struct Upstreams {
+    addresses: Vec<SocketAddr>,
+    /// The one that answered last is asked first: a dead one costs its time once, not with every name.
+    first: AtomicUsize,
+}
+
+impl Upstreams {
+    pub(super) fn new(mut addresses: Vec<SocketAddr>) -> Self {
+        addresses.truncate(MAX_UPSTREAMS);
+        Self { addresses, first: AtomicUsize::new(0) }
+    }
+
+    /// The answer, or a sentence on what each resolver did instead.
+    pub(super) async fn ask(&self, name: &Name, kind: RecordType) -> Result<Found, String> {
+        if self.addresses.is_empty() {
+            return Err("no DNS server is configured; set network.dns_servers".to_owned());
+        }
+        let deadline = Instant::now() + TOTAL;
+        let mut last = vec![None; self.addresses.len()];
+        while Instant::now() < deadline {
+            let first = self.first.load(Ordering::Relaxed);
+            for index in (0..self.addresses.len()).map(|n| (first + n) % self.addresses.len()) {
+                let end = deadline.min(Instant::now() + TRY);
+                match ask_one(self.addresses[index], name, kind, end).await {
+                    Ok(found) => {
+                        self.first.store(index, Ordering::Relaxed);
+                        return Ok(found);
+                    }
+                    Err(error) => last[index] = Some(error.to_string()),
+                }
+            }
+            tokio::time::sleep_until(deadline.min(Instant::now() + PAUSE)).await;
+        }
+        Err(last.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+}
+
+async fn ask_one(
+    server: SocketAddr,
+    name: &Name,
+    kind: RecordType,
+    end: Instant,
+) -> Result<Found, UpstreamError> {
+    let mut reply = over_udp(server, &wire::ask(name, kind, Some(UDP_PAYLOAD)), end).await?;
+    if reply.metadata.response_code == ResponseCode::FormErr {
+        // Some small routers know no EDNS.
+        reply = over_udp(server, &wire::ask(name, kind, None), end).await?;
+    }
+    if reply.metadata.truncation {
+        reply = over_tcp(server, &wire::ask(name, kind, None)).await?;
+    }
+    Found::in_answer(name, kind, &reply).ok_or(UpstreamError::Code(server, reply.metadata.response_code))
+}
+
+async fn over_udp(server: SocketAddr, asked: &Message, end: Instant) -> Result<Message, UpstreamError> {
+    let io = |error| UpstreamError::Io(server, error);
+    let query = asked.to_vec().map_err(|_| UpstreamError::Garbage(server))?;
+    // A socket of its own for every question: the kernel chooses a random port, and connecting makes it drop what
+    // comes from elsewhere and report what is refused.
+    let any = match server {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = UdpSocket::bind(any).await.map_err(io)?;
+    socket.connect(server).await.map_err(io)?;
+    socket.send(&query).await.map_err(io)?;
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    loop {
+        let len = timeout_at(end, socket.recv(&mut buffer))
+            .await
+            .map_err(|_| UpstreamError::Silent(server))?
+            .map_err(io)?;
+        // What does not answer the question may be forged; the real answer may still come.
+        if let Some(reply) = wire::read_reply(asked, &buffer[..len]) {
+            return Ok(reply);
+        }
+    }
+}
+
+async fn over_tcp(server: SocketAddr, asked: &Message) -> Result<Message, UpstreamError> {
+    let query = asked.to_vec().map_err(|_| UpstreamError::Garbage(server))?;
+    let len = u16::try_from(query.len()).map_err(|_| UpstreamError::Garbage(server))?;
+    let exchange = async {
+        let mut stream = TcpStream::connect(server).await?;
+        stream.write_all(&[&len.to_be_bytes()[..], &query].concat()).await?;
+        let mut reply = vec![0; usize::from(stream.read_u16().await?)];
+        stream.read_exact(&mut reply).await?;
+        Ok(reply)
+    };
+    let reply = timeout(TRY, exchange)
+        .await
+        .map_err(|_| UpstreamError::Silent(server))?
+        .map_err(|error| UpstreamError::Io(server, error))?;
+    wire::read_reply(asked, &reply).ok_or(UpstreamError::Garbage(server))
+}

@@ -1,0 +1,216 @@
+//! Queries as guests send them and answers as they get them.
+
+use agentiso_core::network::DomainName;
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
+
+use crate::rules::Transport;
+
+/// No query needs more; what is longer is somebody's attempt.
+pub const MAX_QUERY: usize = 4096;
+
+const HEADER: usize = 12;
+
+/// Without EDNS, an answer over UDP has at most this (RFC 1035).
+const PLAIN_UDP: u16 = 512;
+
+/// With EDNS, at most this, whatever the guest would take: its link carries it in one packet.
+const MAX_UDP: u16 = 4096;
+
+const MAX_TCP: usize = u16::MAX as usize;
+
+/// The code of the option that explains an answer (RFC 8914).
+const EXPLANATION: u16 = 15;
+
+/// What of an explanation is sent.
+const MAX_EXPLANATION: usize = 400;
+
+/// One question that can be answered.
+#[derive(Clone, Debug)]
+pub struct Question {
+    id: u16,
+    recursion_desired: bool,
+    /// As it was asked, in its own mixture of upper and lower case.
+    pub name: Name,
+    pub kind: RecordType,
+    /// What an answer over UDP may have; `None` without EDNS.
+    payload: Option<u16>,
+}
+
+/// Why a query gets no real answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswerable {
+    /// Nothing goes back: it is no query, and an answer could make two machines answer each other for ever.
+    Ignored,
+    /// This goes back.
+    Fault(Vec<u8>),
+}
+
+impl Question {
+    pub fn read(bytes: &[u8]) -> Result<Self, Unanswerable> {
+        let Some(header) = bytes.first_chunk::<HEADER>() else { return Err(Unanswerable::Ignored) };
+        let id = u16::from_be_bytes([header[0], header[1]]);
+        let op_code = OpCode::from_u8((header[2] >> 3) & 0xf);
+        if header[2] & 0x80 != 0 {
+            return Err(Unanswerable::Ignored);
+        }
+        let fault = |code| Err(Unanswerable::Fault(fault(id, op_code, code)));
+        if op_code != OpCode::Query {
+            return fault(ResponseCode::NotImp);
+        }
+        if bytes.len() > MAX_QUERY {
+            return fault(ResponseCode::FormErr);
+        }
+        let Ok(message) = Message::from_vec(bytes) else { return fault(ResponseCode::FormErr) };
+        let [query] = &message.queries[..] else { return fault(ResponseCode::FormErr) };
+        if message.version() != 0 {
+            return fault(ResponseCode::BADVERS);
+        }
+        if query.query_class() != DNSClass::IN {
+            return fault(ResponseCode::NotImp);
+        }
+        Ok(Self {
+            id,
+            recursion_desired: message.metadata.recursion_desired,
+            name: query.name().clone(),
+            kind: query.query_type(),
+            payload: message.edns.as_ref().map(|edns| edns.max_payload().clamp(PLAIN_UDP, MAX_UDP)),
+        })
+    }
+
+    /// The name as rules compare it.
+    pub fn domain(&self) -> Result<DomainName, String> {
+        domain(&self.name)
+    }
+}
+
+/// A name off the wire as rules compare it. On the wire a label may hold any byte, a dot too.
+pub fn domain(name: &Name) -> Result<DomainName, String> {
+    let mut text = String::new();
+    for label in name {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        match std::str::from_utf8(label) {
+            Ok(label) if !label.contains('.') => text.push_str(label),
+            Ok(_) | Err(_) => return Err(format!("{} is no host name", name.to_ascii())),
+        }
+    }
+    DomainName::from_wire(&text)
+}
+
+/// What an answer says beside its records: a code of RFC 8914 and words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    pub code: ExplanationCode,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExplanationCode {
+    Blocked,
+    Filtered,
+    NotReached,
+}
+
+impl ExplanationCode {
+    fn number(self) -> u16 {
+        match self {
+            Self::Blocked => 15,
+            Self::Filtered => 17,
+            Self::NotReached => 22,
+        }
+    }
+}
+
+/// What goes back for a question.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub code: ResponseCode,
+    pub answers: Vec<Record>,
+    pub authorities: Vec<Record>,
+    pub explanation: Option<Explanation>,
+}
+
+impl Answer {
+    pub fn empty(code: ResponseCode) -> Self {
+        Self { code, answers: Vec::new(), authorities: Vec::new(), explanation: None }
+    }
+
+    pub fn explained(mut self, code: ExplanationCode, text: impl Into<String>) -> Self {
+        self.explanation = Some(Explanation { code, text: text.into() });
+        self
+    }
+
+    /// The bytes that go back; cut to nothing but the question, and marked so, if they would be too many.
+    pub fn write(self, question: &Question, transport: Transport) -> Vec<u8> {
+        let mut message = Message::response(question.id, OpCode::Query);
+        message.metadata.response_code = self.code;
+        message.metadata.recursion_desired = question.recursion_desired;
+        message.metadata.recursion_available = true;
+        message.add_query(Query::query(question.name.clone(), question.kind));
+        message.answers = self.answers;
+        message.authorities = self.authorities;
+        if question.payload.is_some() {
+            let mut edns = Edns::new();
+            edns.set_max_payload(MAX_UDP);
+            if let Some(explanation) = &self.explanation {
+                edns.options_mut().insert(explanation.option());
+            }
+            message.set_edns(edns);
+        }
+        let limit = match transport {
+            Transport::Tcp => MAX_TCP,
+            Transport::Udp | Transport::Icmp => usize::from(question.payload.unwrap_or(PLAIN_UDP)),
+        };
+        let whole = message.to_vec().ok().filter(|bytes| bytes.len() <= limit);
+        whole.or_else(|| message.truncate().to_vec().ok()).unwrap_or_else(|| {
+            // Only a question that cannot be written as it was read comes here.
+            fault(question.id, OpCode::Query, ResponseCode::ServFail)
+        })
+    }
+}
+
+impl Explanation {
+    fn option(&self) -> EdnsOption {
+        let mut content = self.code.number().to_be_bytes().to_vec();
+        let end = self.text.floor_char_boundary(MAX_EXPLANATION);
+        content.extend_from_slice(&self.text.as_bytes()[..end]);
+        EdnsOption::Unknown(EXPLANATION, content)
+    }
+}
+
+/// An answer that has nothing but a header, written by hand so that it cannot fail.
+fn fault(id: u16, op_code: OpCode, code: ResponseCode) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    bytes[..2].copy_from_slice(&id.to_be_bytes());
+    bytes[2] = 0x80 | (u8::from(op_code) & 0xf) << 3;
+    // BADVERS does not fit into a header; without EDNS in the answer, FORMERR says as much.
+    bytes[3] = if code == ResponseCode::BADVERS { 1 } else { code.low() };
+    bytes
+}
+
+/// A question for an upstream resolver, with a random id.
+pub(super) fn ask(name: &Name, kind: RecordType, payload: Option<u16>) -> Message {
+    let mut message = Message::query();
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(name.clone(), kind));
+    if let Some(payload) = payload {
+        let mut edns = Edns::new();
+        edns.set_max_payload(payload);
+        message.set_edns(edns);
+    }
+    message
+}
+
+/// The answer to this question, if these bytes are one.
+pub fn read_reply(asked: &Message, bytes: &[u8]) -> Option<Message> {
+    let id = bytes.first_chunk::<2>().map(|id| u16::from_be_bytes(*id))?;
+    if id != asked.metadata.id {
+        return None;
+    }
+    let message = Message::from_vec(bytes).ok()?;
+    let is_reply = message.metadata.message_type == MessageType::Response;
+    (is_reply && message.queries == asked.queries).then_some(message)
+}
