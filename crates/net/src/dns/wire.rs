@@ -192,7 +192,7 @@ fn fault(id: u16, op_code: OpCode, code: ResponseCode) -> Vec<u8> {
 }
 
 /// A question for an upstream resolver, with a random id.
-pub(super) fn ask(name: &Name, kind: RecordType, payload: Option<u16>) -> Message {
+pub fn ask(name: &Name, kind: RecordType, payload: Option<u16>) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = true;
     message.add_query(Query::query(name.clone(), kind));
