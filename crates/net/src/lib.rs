@@ -13,6 +13,7 @@
 //! The guest is hostile: whatever it sends is bounded, parsed without panics, and told apart by its seat alone.
 
 pub mod dns;
+pub mod gateway;
 pub mod log;
 pub mod rules;
 pub mod sniff;

@@ -1,0 +1,74 @@
+//! A VM's connection to the gateway, held by whoever runs the VM.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+
+use tokio::runtime::Handle;
+
+use super::counters::Counted;
+use super::forward::{Forward, ForwardError, Forwards};
+use super::seat::Seat;
+use super::vm::Vm;
+
+/// Dropped, the VM is detached: its tasks, flows, forwards and sockets end.
+#[derive(Debug)]
+pub struct Attachment {
+    vm: Arc<Vm>,
+    forwards: Forwards,
+    runtime: Handle,
+}
+
+impl Attachment {
+    pub(crate) fn new(vm: Arc<Vm>, runtime: Handle) -> Self {
+        Self { vm, forwards: Forwards::default(), runtime }
+    }
+
+    pub fn seat(&self) -> &Seat {
+        &self.vm.seat
+    }
+
+    /// Listens on the host's loopback for connections to a port of the guest. Without a port of the host, a free
+    /// one is taken.
+    pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
+        let _runtime = self.runtime.enter();
+        self.forwards.add(&self.vm, guest_port, host_port)
+    }
+
+    /// Ends a forward and the connections that came through it.
+    pub fn remove_forward(&self, guest_port: u16) -> Result<Forward, ForwardError> {
+        self.forwards.remove(guest_port)
+    }
+
+    pub fn forwards(&self) -> Vec<Forward> {
+        self.forwards.list()
+    }
+
+    /// VMs that share a group reach each other whatever their policies say about other VMs.
+    pub fn set_groups(&self, groups: BTreeSet<String>) {
+        *self.vm.groups.write().unwrap_or_else(PoisonError::into_inner) = groups;
+    }
+
+    pub fn counters(&self) -> Counted {
+        self.vm.counters.read()
+    }
+
+    /// TCP connections and UDP associations that are open.
+    pub fn open_flows(&self) -> usize {
+        self.vm.flows.len() + self.vm.associations.len()
+    }
+
+    /// Detaches the VM and waits until nothing of it is left.
+    pub async fn detach(self) {
+        let tasks = self.vm.tasks.clone();
+        drop(self);
+        tasks.wait().await;
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.vm.switch.remove(self.vm.seat.address);
+        self.vm.ended.cancel();
+        self.vm.tasks.close();
+    }
+}

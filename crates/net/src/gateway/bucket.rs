@@ -1,0 +1,80 @@
+//! How fast a VM may send and receive: a bucket of bytes that fills at the allowed rate.
+//!
+//! A frame is taken even if the bucket holds too little, and the debt is waited for before the next one: frames are
+//! never cut or dropped to hold the rate.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What may pass at once after a quiet time, as a share of a second's worth.
+const BURST: f64 = 0.05;
+
+/// A bucket smaller than this would make every large frame wait.
+const LEAST_BURST: f64 = 128.0 * 1024.0;
+
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// Bytes per second; none: as fast as it goes.
+    rate: Option<f64>,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    pub(crate) fn new(mbps: Option<u32>, now: Instant) -> Self {
+        let mut bucket = Self { rate: None, tokens: 0.0, filled: now };
+        bucket.set_rate(mbps);
+        bucket.tokens = bucket.burst();
+        bucket
+    }
+
+    pub(crate) fn set_rate(&mut self, mbps: Option<u32>) {
+        self.rate = mbps.map(|mbps| f64::from(mbps.max(1)) * 1_000_000.0 / 8.0);
+        self.tokens = self.tokens.min(self.burst());
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Takes so many bytes and says how long to wait before the next.
+    pub(crate) fn take(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
+        let rate = self.rate?;
+        let since = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.filled = now;
+        self.tokens = (self.tokens + since * rate).min(self.burst()) - bytes as f64;
+        (self.tokens < 0.0).then(|| Duration::from_secs_f64(-self.tokens / rate))
+    }
+
+    fn burst(&self) -> f64 {
+        self.rate.map_or(0.0, |rate| (rate * BURST).max(LEAST_BURST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_in_a_second_is_the_rate_and_one_burst() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(Some(80), start);
+        let (mut now, mut passed) = (start, 0);
+        while now - start < Duration::from_secs(1) {
+            passed += 65_000;
+            now += bucket.take(65_000, now).unwrap_or_default();
+        }
+        let allowed = 10_000_000 + 500_000;
+        assert!((allowed - 70_000..=allowed + 70_000).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let now = Instant::now();
+        let mut bucket = Bucket::new(None, now);
+        assert!((0..1000).all(|_| bucket.take(69_632, now).is_none()));
+        bucket.set_rate(Some(1));
+        assert!((0..4).any(|_| bucket.take(69_632, now).is_some()));
+    }
+}

@@ -1,0 +1,292 @@
+//! One TCP connection: what the guest's end and the host's end say is carried from one to the other.
+//!
+//! Neither end can make us hold more than the stack's two buffers. If the host is slow, the stack's window closes and
+//! the guest waits; if the guest is slow, the host's socket is not read. Half-closed connections stay so, and a
+//! reset of one end resets the other.
+//!
+//! ```text
+//!            packets            window             bytes
+//!   guest ───────────▶ Stack ─────────── Flow ─────────────▶ Host
+//!         ◀───────────       ───────────      ◀─────────────
+//! ```
+
+use std::io;
+use std::time::Duration;
+
+use smoltcp::socket::tcp::State;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::account::Account;
+use super::gate::Gate;
+use super::host::Host;
+use super::pool::Buffer;
+use super::settings::CONNECT_DEADLINE;
+use super::stack::Stack;
+use crate::rules::Refusal;
+
+/// Packets that are handled before the host's end has its turn.
+const BATCH: usize = 32;
+
+/// How long a guest may take over the first bytes that say whom they are for, once it has begun.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that one connection consists of.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) stack: Stack,
+    pub(crate) packets: mpsc::Receiver<Buffer>,
+    pub(crate) host: Host,
+    /// `None`: not a flow that the policy is asked about.
+    pub(crate) gate: Option<Gate>,
+    pub(crate) account: Account,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Both sides said all they had to say.
+    Finished,
+    GuestReset,
+    HostReset,
+    Refused(Refusal),
+    /// The guest did not take part in opening it.
+    NotOpened,
+}
+
+/// How far a connection is.
+#[derive(Debug, Default)]
+struct Progress {
+    opened: bool,
+    /// The guest has sent its last byte.
+    guest_ended: bool,
+    /// The host's end was told so.
+    told_host: bool,
+    /// The host's end has sent its last byte.
+    host_ended: bool,
+    /// The host's end takes no more, so what the guest still sends goes nowhere.
+    host_deaf: bool,
+    /// The host's end is gone; the guest is told when it has everything that came before.
+    host_gone: bool,
+    /// The first bytes of the guest, until somebody has looked at them and the host has taken them.
+    held: Vec<u8>,
+    /// Until when they may leave it open whom they are for.
+    patience: Option<Instant>,
+    host_full: bool,
+}
+
+impl Flow {
+    /// Carries bytes until the connection has ended, and tells both ends.
+    pub(crate) async fn run(mut self) -> End {
+        let end = self.carry().await;
+        match &end {
+            End::Finished => self.host.finished(),
+            End::GuestReset | End::NotOpened => {}
+            End::HostReset | End::Refused(_) => self.reset_guest().await,
+        }
+        if let Some(name) = self.gate.as_ref().and_then(Gate::name) {
+            self.account.names(name);
+        }
+        self.account.ends(&end);
+        end
+    }
+
+    async fn carry(&mut self) -> End {
+        let mut progress = Progress::default();
+        let deadline = Instant::now() + CONNECT_DEADLINE;
+        loop {
+            for _ in 0..BATCH {
+                let Ok(packet) = self.packets.try_recv() else { break };
+                self.stack.push(packet);
+            }
+            if let Err(refusal) = self.up(&mut progress) {
+                return End::Refused(refusal);
+            }
+            self.down(&mut progress);
+            self.stack.flush();
+            if let Some(end) = self.over(&mut progress) {
+                return end;
+            }
+            if let Err(end) = self.wait(&progress, deadline).await {
+                return end;
+            }
+        }
+    }
+
+    /// From the guest to the host.
+    fn up(&mut self, progress: &mut Progress) -> Result<(), Refusal> {
+        let socket = self.stack.socket();
+        progress.guest_ended |= has_ended(socket.state());
+        progress.host_full = false;
+        if let Some(gate) = &mut self.gate {
+            while gate.is_looking() && socket.can_recv() {
+                let looked = socket.recv(|bytes| {
+                    progress.held.extend_from_slice(bytes);
+                    (bytes.len(), gate.look(bytes))
+                });
+                looked.unwrap_or(Ok(()))?;
+            }
+            if progress.held.is_empty() {
+                progress.patience = None;
+            } else {
+                progress.patience.get_or_insert_with(|| Instant::now() + PATIENCE);
+            }
+            if progress.guest_ended || progress.patience.is_some_and(|until| until <= Instant::now()) {
+                gate.end()?;
+            }
+            if gate.is_holding() {
+                return Ok(());
+            }
+            progress.patience = None;
+        }
+        let mut held = std::mem::take(&mut progress.held);
+        while !held.is_empty() && !progress.host_full {
+            let written = write(&self.host, &held, &mut self.account.up, progress);
+            held.drain(..written);
+        }
+        progress.held = held;
+        while socket.can_recv() && !progress.host_full {
+            let account = &mut self.account.up;
+            let received = socket.recv(|bytes| (write(&self.host, bytes, account, progress), ()));
+            if received.is_err() {
+                break;
+            }
+        }
+        if progress.guest_ended && !socket.can_recv() && progress.held.is_empty() && !progress.told_host {
+            progress.told_host = true;
+            self.host.end_writing();
+        }
+        Ok(())
+    }
+
+    /// From the host to the guest.
+    fn down(&mut self, progress: &mut Progress) {
+        let socket = self.stack.socket();
+        while !progress.host_ended && !progress.host_gone && socket.can_send() {
+            let read = socket.send(|space| match self.host.try_read(space) {
+                Ok(count) => (count, Ok(count)),
+                Err(error) => (0, Err(error)),
+            });
+            match read {
+                Ok(Ok(0)) => progress.host_ended = true,
+                Ok(Ok(count)) => self.account.down += count as u64,
+                Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(_)) => progress.host_gone = true,
+                Err(_) => break,
+            }
+        }
+        // A server that has ended and takes nothing any more has closed.
+        progress.host_gone |= progress.host_ended && progress.host_deaf;
+        if progress.host_ended && !progress.host_gone {
+            socket.close();
+        }
+    }
+
+    fn over(&mut self, progress: &mut Progress) -> Option<End> {
+        let blocked = self.stack.is_blocked();
+        let socket = self.stack.socket();
+        match socket.state() {
+            State::Closed | State::TimeWait | State::Listen => {
+                if !progress.opened {
+                    return Some(End::NotOpened);
+                }
+                if !(progress.guest_ended && progress.host_ended) {
+                    return Some(End::GuestReset);
+                }
+                // What the guest sent before it ended may still wait for a slow host.
+                (progress.told_host && !blocked).then_some(End::Finished)
+            }
+            State::SynSent | State::SynReceived => None,
+            State::Established
+            | State::FinWait1
+            | State::FinWait2
+            | State::CloseWait
+            | State::Closing
+            | State::LastAck => {
+                progress.opened = true;
+                let delivered = socket.send_queue() == 0;
+                (progress.host_gone && delivered).then_some(End::HostReset)
+            }
+        }
+    }
+
+    async fn wait(&mut self, progress: &Progress, deadline: Instant) -> Result<(), End> {
+        let due = self.stack.due();
+        let blocked = self.stack.is_blocked();
+        let socket = self.stack.socket();
+        let wants_bytes = socket.can_send() && !progress.host_ended && !progress.host_gone;
+        let gate = &mut self.gate;
+        let changed = async {
+            match gate {
+                Some(gate) => {
+                    gate.changed().await;
+                    gate.judge_again()
+                }
+                None => std::future::pending().await,
+            }
+        };
+        // The policy comes first: nothing may pass that it no longer allows. Packets come before the host's bytes,
+        // because they make room for those.
+        tokio::select! {
+            biased;
+            judged = changed => judged.map_err(End::Refused)?,
+            packet = self.packets.recv() => match packet {
+                Some(packet) => self.stack.push(packet),
+                None => return Err(End::GuestReset),
+            },
+            room = self.stack.link().wait(), if blocked => self.stack.flush_into(room),
+            () = self.host.writable(), if progress.host_full => {}
+            () = self.host.readable(), if wants_bytes => {}
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() && !blocked => {}
+            () = tokio::time::sleep_until(progress.patience.unwrap_or(deadline)), if progress.patience.is_some() => {}
+            () = tokio::time::sleep_until(deadline), if !progress.opened => return Err(End::NotOpened),
+        }
+        Ok(())
+    }
+
+    async fn reset_guest(&mut self) {
+        self.stack.socket().abort();
+        self.stack.flush();
+        while self.stack.is_blocked() {
+            let room = self.stack.link().wait().await;
+            self.stack.flush_into(room);
+        }
+    }
+}
+
+/// Writes what the host takes at once and says how much of it is done with.
+fn write(host: &Host, bytes: &[u8], count: &mut u64, progress: &mut Progress) -> usize {
+    if progress.host_deaf {
+        return bytes.len();
+    }
+    match host.try_write(bytes) {
+        Ok(written) => {
+            *count += written as u64;
+            written
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            progress.host_full = true;
+            0
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+        Err(_) => {
+            progress.host_deaf = true;
+            bytes.len()
+        }
+    }
+}
+
+/// Whether the guest's last byte has come.
+fn has_ended(state: State) -> bool {
+    match state {
+        State::CloseWait | State::LastAck | State::Closing | State::TimeWait => true,
+        State::Closed
+        | State::Listen
+        | State::SynSent
+        | State::SynReceived
+        | State::Established
+        | State::FinWait1
+        | State::FinWait2 => false,
+    }
+}

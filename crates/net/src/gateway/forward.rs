@@ -1,0 +1,187 @@
+//! Ports of the host's loopback that lead into a guest.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::account::Account;
+use super::flow::Flow;
+use super::host::Host;
+use super::settings::FORWARDS;
+use super::stack::Stack;
+use super::table::{FlowKey, NoPlace};
+use super::vm::Vm;
+use crate::log::FlowEvent;
+use crate::rules::Transport;
+
+/// Ports below belong to the system.
+const LEAST_PORT: u16 = 1024;
+
+/// The gateway's ports from which connections into the guest come.
+const OWN_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// Ports that are tried before a connection is given up.
+const TRIES: usize = 64;
+
+/// Until a listener that failed is asked again: too many open files, most likely.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A port of the host's loopback that leads into a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    pub guest_port: u16,
+    pub host_port: u16,
+}
+
+#[derive(Debug, Error)]
+pub enum ForwardError {
+    #[error("port 0 is not a port of the guest")]
+    NoPort,
+    #[error("port {port} of the host belongs to the system; take one from {LEAST_PORT} on")]
+    Privileged { port: u16 },
+    #[error("port {port} of the host is in use")]
+    InUse { port: u16 },
+    #[error("port {guest_port} of the guest is forwarded already, from port {host_port} of the host")]
+    Exists { guest_port: u16, host_port: u16 },
+    #[error("port {guest_port} of the guest is not forwarded")]
+    Unknown { guest_port: u16 },
+    #[error("a VM has at most {FORWARDS} forwards")]
+    TooMany,
+    #[error("cannot listen on the host's loopback: {source}")]
+    Listen { source: io::Error },
+}
+
+/// The forwards of one VM, by guest port.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    running: Mutex<BTreeMap<u16, Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    host_port: u16,
+    /// Ends the listener and its connections.
+    _stop: DropGuard,
+}
+
+impl Forwards {
+    /// Must be called within the runtime.
+    pub(crate) fn add(
+        &self,
+        vm: &Arc<Vm>,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<Forward, ForwardError> {
+        match (guest_port, host_port) {
+            (0, _) => return Err(ForwardError::NoPort),
+            (_, Some(port)) if port < LEAST_PORT => return Err(ForwardError::Privileged { port }),
+            (_, Some(_) | None) => {}
+        }
+        let mut running = self.running();
+        if let Some(Running { host_port, .. }) = running.get(&guest_port) {
+            return Err(ForwardError::Exists { guest_port, host_port: *host_port });
+        }
+        if running.len() >= FORWARDS {
+            return Err(ForwardError::TooMany);
+        }
+        let (listener, host_port) = listen(host_port)?;
+        let stop = vm.ended.child_token();
+        let accepting = accept(vm.clone(), listener, guest_port, stop.clone());
+        vm.tasks.spawn(stop.clone().run_until_cancelled_owned(accepting));
+        running.insert(guest_port, Running { host_port, _stop: stop.drop_guard() });
+        Ok(Forward { guest_port, host_port })
+    }
+
+    pub(crate) fn remove(&self, guest_port: u16) -> Result<Forward, ForwardError> {
+        let removed = self.running().remove(&guest_port);
+        let Running { host_port, .. } = removed.ok_or(ForwardError::Unknown { guest_port })?;
+        Ok(Forward { guest_port, host_port })
+    }
+
+    pub(crate) fn list(&self) -> Vec<Forward> {
+        let running = self.running();
+        let forward = |(guest_port, running): (&u16, &Running)| Forward {
+            guest_port: *guest_port,
+            host_port: running.host_port,
+        };
+        running.iter().map(forward).collect()
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u16, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn listen(port: Option<u16>) -> Result<(TcpListener, u16), ForwardError> {
+    let failed = |source: io::Error| match (source.kind(), port) {
+        (io::ErrorKind::AddrInUse, Some(port)) => ForwardError::InUse { port },
+        (_, Some(_) | None) => ForwardError::Listen { source },
+    };
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let host_port = listener.local_addr().map_err(failed)?.port();
+    Ok((TcpListener::from_std(listener).map_err(failed)?, host_port))
+}
+
+async fn accept(vm: Arc<Vm>, listener: TcpListener, guest_port: u16, stop: CancellationToken) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, client)) => vm.open_inbound(stream, client, guest_port, &stop),
+            Err(error) => {
+                tracing::warn!(%error, "a forwarded connection cannot be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+impl Vm {
+    /// Carries a connection of the host into the guest. What cannot be carried is reset.
+    fn open_inbound(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        client: SocketAddr,
+        guest_port: u16,
+        stop: &CancellationToken,
+    ) {
+        // Only how soon small pieces are sent depends on it.
+        let _ = stream.set_nodelay(true);
+        let host = Host::tcp(stream);
+        let SocketAddr::V4(client) = client else { return };
+        let mut place = Err(NoPlace::Taken);
+        let mut ours = SocketAddrV4::new(self.settings.address, 0);
+        for _ in 0..TRIES {
+            ours.set_port(self.own_port());
+            place = self.flows.open(FlowKey { guest_port, remote: ours });
+            if !matches!(place, Err(NoPlace::Taken)) {
+                break;
+            }
+        }
+        let Ok((ticket, packets)) = place else {
+            let message = || "the VM has as many connections as it may have".to_owned();
+            return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
+        };
+        let guest = SocketAddrV4::new(self.seat.address, guest_port);
+        let (link, mtu, buffer) = (self.link.clone(), self.settings.mtu, self.settings.limits.buffer);
+        let Ok(stack) = Stack::connect(link, mtu, buffer, ours, guest) else { return };
+        let account = Account::opened(&self.log, Transport::Tcp, guest_port, client, "port_forward", None)
+            .if_not_opened(format!("nothing listens on port {guest_port} in the guest"));
+        let flow = Flow { stack, packets, host, gate: None, account };
+        self.tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+            flow.run().await;
+            drop(ticket);
+        }));
+    }
+
+    fn own_port(&self) -> u16 {
+        let count = OWN_PORTS.end() - OWN_PORTS.start() + 1;
+        OWN_PORTS.start() + self.next_port.fetch_add(1, Ordering::Relaxed) % count
+    }
+}

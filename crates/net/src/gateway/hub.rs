@@ -1,0 +1,59 @@
+//! The gateway of one daemon.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio::runtime::Handle;
+
+use super::attachment::Attachment;
+use super::seat::Seat;
+use super::settings::GatewaySettings;
+use super::switch::Switch;
+use super::vm::Vm;
+use super::wire;
+use crate::log::FlowLog;
+use crate::rules::Guard;
+
+#[derive(Debug, Error)]
+pub enum AttachError {
+    #[error("another VM has the address {address}")]
+    Taken { address: Ipv4Addr },
+    #[error("{address} is not an address for a VM: it is the gateway's own, or not in its network")]
+    Foreign { address: Ipv4Addr },
+}
+
+/// All VMs of one daemon. Cheap to clone; all clones are the same gateway.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    settings: Arc<GatewaySettings>,
+    switch: Switch,
+}
+
+impl Gateway {
+    pub fn new(settings: GatewaySettings) -> Self {
+        Self { settings: Arc::new(settings), switch: Switch::default() }
+    }
+
+    /// Serves a VM whose QEMU connects to `listener`, as often as it likes. Must be called within the runtime.
+    pub fn attach(
+        &self,
+        seat: Seat,
+        guard: Guard,
+        log: FlowLog,
+        listener: UnixListener,
+    ) -> Result<Attachment, AttachError> {
+        let address = seat.address;
+        if address == self.settings.address || !self.settings.is_local(address) {
+            return Err(AttachError::Foreign { address });
+        }
+        let (vm, frames) = Vm::new(seat, guard, log, self.settings.clone(), self.switch.clone());
+        let vm = Arc::new(vm);
+        if !self.switch.add(&vm) {
+            return Err(AttachError::Taken { address });
+        }
+        vm.spawn(wire::serve(vm.clone(), listener, frames));
+        Ok(Attachment::new(vm, Handle::current()))
+    }
+}

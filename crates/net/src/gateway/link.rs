@@ -1,0 +1,123 @@
+//! The way to one guest: frames that its VM's writer will send.
+
+use std::net::Ipv4Addr;
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv4Repr};
+use tokio::sync::mpsc;
+
+use super::frame::{ETHERNET, PREFIX};
+use super::pool::{Buffer, Pool};
+use super::settings::{GATEWAY_MAC, QUEUED_UP};
+
+/// Where the IP packet begins in a buffer that is sent to a guest.
+const PACKET: usize = PREFIX + ETHERNET;
+
+/// Packets of our own start with it, as Linux does.
+const HOPS: u8 = 64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    guest: [u8; 6],
+    /// Of the flows, which wait for room in their turn.
+    flows: mpsc::Sender<Buffer>,
+    /// Of everybody else, who does not wait and must not find a queue full of flows.
+    others: mpsc::Sender<Buffer>,
+    pool: Pool,
+}
+
+/// The writer's end of a link.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) flows: mpsc::Receiver<Buffer>,
+    pub(crate) others: mpsc::Receiver<Buffer>,
+}
+
+impl Link {
+    pub(crate) fn new(guest: [u8; 6], queue: usize) -> (Self, Waiting) {
+        let (flows, waiting_flows) = mpsc::channel(queue);
+        let (others, waiting_others) = mpsc::channel(queue);
+        let waiting = Waiting { flows: waiting_flows, others: waiting_others };
+        (Self { guest, flows, others, pool: Pool::new(QUEUED_UP) }, waiting)
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A frame for an IP packet of this length, complete but for the packet.
+    pub(crate) fn frame(&self, length: usize) -> Frame {
+        self.frame_of(EthernetProtocol::Ipv4, length)
+    }
+
+    pub(crate) fn frame_of(&self, protocol: EthernetProtocol, length: usize) -> Frame {
+        let mut buffer = self.pool.take(PACKET + length);
+        let announced = u32::try_from(ETHERNET + length).unwrap_or(u32::MAX);
+        buffer[..PREFIX].copy_from_slice(&announced.to_be_bytes());
+        let mut head = EthernetFrame::new_unchecked(&mut buffer[PREFIX..]);
+        head.set_dst_addr(EthernetAddress(self.guest));
+        head.set_src_addr(EthernetAddress(GATEWAY_MAC));
+        head.set_ethertype(protocol);
+        Frame(buffer)
+    }
+
+    /// A frame with an IP packet of our own making; `fill` writes what comes after the packet's head.
+    pub(crate) fn ipv4(
+        &self,
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+        protocol: IpProtocol,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Frame {
+        let head = Ipv4Repr {
+            src_addr: from,
+            dst_addr: to,
+            next_header: protocol,
+            payload_len: length,
+            hop_limit: HOPS,
+        };
+        let mut frame = self.frame(head.buffer_len() + length);
+        let mut packet = Ipv4Packet::new_unchecked(frame.packet());
+        head.emit(&mut packet, &ChecksumCapabilities::default());
+        fill(packet.payload_mut());
+        frame
+    }
+
+    /// Room for one frame of a flow, if there is any at once.
+    pub(crate) fn room(&self) -> Option<Room> {
+        self.flows.clone().try_reserve_owned().ok().map(Room)
+    }
+
+    /// Waits for room in turn with the other flows. Who has waited must use the room it gets: asking anew would go to
+    /// the end of the queue.
+    pub(crate) async fn wait(&self) -> Option<Room> {
+        self.flows.clone().reserve_owned().await.ok().map(Room)
+    }
+
+    /// Sends if there is room; `false` if the frame was dropped.
+    pub(crate) fn send(&self, frame: Frame) -> bool {
+        self.others.try_send(frame.0).is_ok()
+    }
+}
+
+/// A frame on its way to the guest.
+#[derive(Debug)]
+pub(crate) struct Frame(Buffer);
+
+impl Frame {
+    /// What comes after the Ethernet head.
+    pub(crate) fn packet(&mut self) -> &mut [u8] {
+        &mut self.0[PACKET..]
+    }
+}
+
+/// Room for one frame.
+#[derive(Debug)]
+pub(crate) struct Room(mpsc::OwnedPermit<Buffer>);
+
+impl Room {
+    pub(crate) fn send(self, frame: Frame) {
+        self.0.send(frame.0);
+    }
+}

@@ -1,0 +1,142 @@
+//! The gateway's name service, as the guest sees it: port 53 of the gateway, over UDP and TCP.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::account::Account;
+use super::flow::Flow;
+use super::host::Host;
+use super::packet::{Datagram, Packet, Segment};
+use super::reply;
+use super::stack::Stack;
+use super::table::FlowKey;
+use super::vm::Vm;
+use crate::dns::{Neighbours, RefusedName, Reply, Resolver};
+use crate::log::FlowEvent;
+use crate::rules::{Guard, Transport};
+
+pub(crate) const PORT: u16 = 53;
+
+/// Between two queries of one connection.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Shorter than a DNS header: not a query, and no sense in reading on.
+const SHORTEST: u16 = 12;
+
+/// Answers queries for names, under the guest's policy.
+pub trait Names: std::fmt::Debug + Send + Sync {
+    /// The answer to send; `None` if the query deserves none.
+    fn answer<'a>(
+        &'a self,
+        guard: &'a Guard,
+        neighbours: &'a dyn Neighbours,
+        query: &'a [u8],
+        transport: Transport,
+    ) -> BoxFuture<'a, Option<Reply>>;
+}
+
+impl Names for Resolver {
+    fn answer<'a>(
+        &'a self,
+        guard: &'a Guard,
+        neighbours: &'a dyn Neighbours,
+        query: &'a [u8],
+        transport: Transport,
+    ) -> BoxFuture<'a, Option<Reply>> {
+        Box::pin(Self::answer(self, guard, neighbours, query, transport))
+    }
+}
+
+impl Vm {
+    /// Answers a query over UDP.
+    pub(crate) fn query(self: &Arc<Self>, packet: &Packet<'_>, datagram: &Datagram<'_>) {
+        // Over the limit it is dropped: the guest asks again, and later.
+        let Ok(permit) = self.queries.clone().try_acquire_owned() else { return self.overflowed() };
+        let Some(query) = self.link.pool().copy(datagram.payload) else { return self.overflowed() };
+        let (vm, us, guest) = (self.clone(), packet.target, (packet.source, datagram.source));
+        self.spawn(async move {
+            if let Some(answer) = vm.answer(&query, Transport::Udp, guest.1).await {
+                vm.send(Some(reply::datagram(&vm.link, (us, PORT), guest, &answer)));
+            }
+            drop(permit);
+        });
+    }
+
+    async fn answer(&self, query: &[u8], transport: Transport, guest_port: u16) -> Option<Vec<u8>> {
+        let Reply { bytes, refused } =
+            self.settings.names.answer(&self.guard, self, query, transport).await?;
+        if let Some(RefusedName { name, refusal }) = refused {
+            let us = SocketAddrV4::new(self.settings.address, PORT);
+            self.complain_about(FlowEvent::Refused, transport, Some(guest_port), us, Some(name), || {
+                refusal.message
+            });
+        }
+        Some(bytes)
+    }
+
+    /// Opens a connection to the name service.
+    pub(crate) fn open_names(self: &Arc<Self>, packet: &Packet<'_>, segment: &Segment) {
+        let us = SocketAddrV4::new(packet.target, PORT);
+        let key = FlowKey { guest_port: segment.source, remote: us };
+        let Ok((ticket, packets)) = self.flows.open(key) else {
+            return self.send(reply::reset(&self.link, packet, segment));
+        };
+        let Some(syn) = self.link.pool().copy(packet.bytes) else { return self.overflowed() };
+        let Ok((ours, theirs)) = UnixStream::pair() else {
+            return self.send(reply::reset(&self.link, packet, segment));
+        };
+        let Ok(mut stack) = Stack::listen(self.link.clone(), self.settings.mtu, SERVICE_BUFFER, us) else {
+            return;
+        };
+        stack.push(syn);
+        let flow =
+            Flow { stack, packets, host: Host::service(theirs), gate: None, account: Account::unlogged() };
+        let vm = self.clone();
+        self.spawn(async move {
+            // The service goes with the flow, and the flow ends when the service has closed its side.
+            let serving = async {
+                serve(&vm, ours, key.guest_port).await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                _ = flow.run() => {}
+                () = serving => {}
+            }
+            drop(ticket);
+        });
+    }
+}
+
+/// Both ways; a query or an answer has at most 64 KiB.
+const SERVICE_BUFFER: usize = 64 * 1024;
+
+async fn serve(vm: &Vm, mut stream: UnixStream, guest_port: u16) {
+    let mut query = Vec::new();
+    loop {
+        let received = tokio::time::timeout(IDLE, async {
+            let length = stream.read_u16().await.ok().filter(|length| *length >= SHORTEST)?;
+            query.resize(usize::from(length), 0);
+            stream.read_exact(&mut query).await.ok()
+        });
+        let Ok(Some(_)) = received.await else { return };
+        let Ok(_permit) = vm.queries.acquire().await else { return };
+        let Some(answer) = vm.answer(&query, Transport::Tcp, guest_port).await else { return };
+        let Ok(length) = u16::try_from(answer.len()) else { return };
+        let message = [&length.to_be_bytes()[..], &answer].concat();
+        if stream.write_all(&message).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Neighbours for Vm {
+    fn address_of(&self, host: &str) -> Option<Ipv4Addr> {
+        let other = self.switch.by_name(host)?;
+        self.may_reach(&other).then_some(other.seat.address)
+    }
+}

@@ -1,0 +1,130 @@
+//! Connections that a guest opens to the outside.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::account::Account;
+use super::flow::{End, Flow};
+use super::gate::Gate;
+use super::host::Host;
+use super::packet::{self, Body, Packet, Segment};
+use super::pool::Buffer;
+use super::reply::{self, Unreachable};
+use super::stack::Stack;
+use super::table::{FlowKey, NoPlace};
+use super::vm::Vm;
+use crate::log::FlowEvent;
+use crate::rules::Transport;
+
+/// A connection whose server has not answered yet.
+struct Opening {
+    key: FlowKey,
+    gate: Gate,
+    packets: mpsc::Receiver<Buffer>,
+    /// What the guest began with; it is answered when the server has answered.
+    syn: Buffer,
+    connecting: OwnedSemaphorePermit,
+}
+
+impl Vm {
+    /// Opens a connection, if it may be. What may not be is reset at once.
+    pub(crate) fn open_outbound(self: &Arc<Self>, packet: &Packet<'_>, segment: &Segment) {
+        let to = SocketAddrV4::new(packet.target, segment.target);
+        let gate = match Gate::open(self.guard.clone(), to) {
+            Ok(gate) => gate,
+            Err(refusal) => return self.refuse(packet, segment, || refusal.message),
+        };
+        let key = FlowKey { guest_port: segment.source, remote: to };
+        let (ticket, packets) = match self.flows.open(key) {
+            Ok(place) => place,
+            Err(NoPlace::Taken) => return,
+            Err(NoPlace::Full) => {
+                let limit = self.settings.limits.flows;
+                return self.refuse(packet, segment, || {
+                    format!("the VM has {limit} connections, which is its limit")
+                });
+            }
+        };
+        let Ok(connecting) = self.connecting.clone().try_acquire_owned() else {
+            let limit = self.settings.limits.connecting;
+            return self.refuse(packet, segment, || {
+                format!("{limit} connections wait for their servers, which is the VM's limit")
+            });
+        };
+        // The guest sends it again.
+        let Some(syn) = self.link.pool().copy(packet.bytes) else { return self.overflowed() };
+        let vm = self.clone();
+        self.spawn(async move {
+            vm.carry_outbound(Opening { key, gate, packets, syn, connecting }).await;
+            drop(ticket);
+        });
+    }
+
+    async fn carry_outbound(&self, opening: Opening) {
+        let Opening { key, gate, mut packets, syn, connecting } = opening;
+        let connect = self.settings.dialer.connect(key.remote);
+        let connected = tokio::select! {
+            biased;
+            () = guest_gives_up(&mut packets) => return,
+            connected = tokio::time::timeout(self.settings.connect_deadline, connect) => connected,
+        };
+        drop(connecting);
+        let problem = match connected {
+            Ok(Ok(stream)) => {
+                let (link, mtu, buffer) = (self.link.clone(), self.settings.mtu, self.settings.limits.buffer);
+                let Ok(mut stack) = Stack::listen(link, mtu, buffer, key.remote) else { return };
+                stack.push(syn);
+                let (rule, name) = (gate.rule(), gate.name());
+                let account =
+                    Account::opened(&self.log, Transport::Tcp, key.guest_port, key.remote, rule, name);
+                let flow = Flow { stack, packets, host: Host::tcp(stream), gate: Some(gate), account };
+                if let End::Refused(refusal) = flow.run().await {
+                    let message = || refusal.message;
+                    let port = Some(key.guest_port);
+                    self.complain(FlowEvent::Refused, Transport::Tcp, port, key.remote, message);
+                }
+                return;
+            }
+            Ok(Err(error)) => error,
+            Err(_elapsed) => io::ErrorKind::TimedOut.into(),
+        };
+        self.tell_failure(&key, &syn, &problem);
+    }
+
+    /// Tells the guest that nobody answered, in the way that makes its `connect` fail with the right error.
+    fn tell_failure(&self, key: &FlowKey, syn: &Buffer, problem: &io::Error) {
+        let refused = problem.kind() == io::ErrorKind::ConnectionRefused;
+        self.complain(FlowEvent::Closed, Transport::Tcp, Some(key.guest_port), key.remote, || match problem
+            .kind()
+        {
+            io::ErrorKind::ConnectionRefused => "the server refused the connection".to_owned(),
+            io::ErrorKind::TimedOut => "the server did not answer".to_owned(),
+            _ => format!("the server cannot be reached: {problem}"),
+        });
+        let Ok(packet) = packet::parse(syn) else { return };
+        match &packet.body {
+            Body::Tcp(segment) if refused => self.send(reply::reset(&self.link, &packet, segment)),
+            Body::Tcp(_) | Body::Udp(_) | Body::Ping { .. } | Body::Icmp | Body::Other => {
+                self.unreachable(&packet, Unreachable::Host);
+            }
+        }
+    }
+
+    fn refuse(&self, packet: &Packet<'_>, segment: &Segment, message: impl FnOnce() -> String) {
+        let to = SocketAddrV4::new(packet.target, segment.target);
+        self.complain(FlowEvent::Refused, Transport::Tcp, Some(segment.source), to, message);
+        self.send(reply::reset(&self.link, packet, segment));
+    }
+}
+
+/// Resolves when the guest takes back what it asked for. That it asks again is no news.
+async fn guest_gives_up(packets: &mut mpsc::Receiver<Buffer>) {
+    while let Some(bytes) = packets.recv().await {
+        if let Ok(Packet { body: Body::Tcp(Segment { rst: true, .. }), .. }) = packet::parse(&bytes) {
+            return;
+        }
+    }
+}

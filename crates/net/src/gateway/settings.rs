@@ -1,0 +1,108 @@
+//! What all VMs of one gateway have in common, and what one VM may use up at most.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dialer::{Dialer, HostSockets};
+use super::frame::{MAX_FRAME, PREFIX, READ_BUFFER};
+use super::names::Names;
+use super::pool::KEPT;
+
+/// Locally administered; "agiso" in its last five bytes.
+pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x61, 0x67, 0x69, 0x73, 0x6f];
+
+/// Frames that wait for QEMU to read them. More would only add delay.
+pub(crate) const FRAMES_DOWN: usize = 64;
+
+/// Packets that wait for their flow's task. A window full of large packets is a handful; small ones are bounded by
+/// [`QUEUED_UP`] as well.
+pub(crate) const PACKETS_PER_FLOW: usize = 128;
+
+/// Bytes of packets of one VM that wait for its flows.
+pub(crate) const QUEUED_UP: usize = 8 << 20;
+
+/// Datagrams that wait for their association's task.
+pub(crate) const DATAGRAMS: usize = 32;
+
+/// Queries of one VM that are being answered at once.
+pub(crate) const QUERIES: usize = 64;
+
+/// Forwards of one VM.
+pub(crate) const FORWARDS: usize = 64;
+
+/// Who has not answered by then is as good as gone.
+pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How often a quiet guest is asked whether it is still there.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10 * 60);
+
+/// A guest that has said nothing for so long, not even to a keep-alive, is gone. Long, because a VM may be paused.
+pub(crate) const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// As home routers do it; who needs more sends something.
+pub(crate) const UDP_IDLE: Duration = Duration::from_secs(60);
+
+/// How much one VM may have open at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// TCP connections, both ways.
+    pub flows: usize,
+    /// Those of them whose server has not answered yet.
+    pub connecting: usize,
+    /// Each way and connection. The pages are only touched as far as they are needed.
+    pub buffer: usize,
+    pub associations: usize,
+}
+
+impl Limits {
+    pub const DEFAULT: Self = Self { flows: 1024, connecting: 128, buffer: 256 * 1024, associations: 256 };
+
+    /// What a VM can make us hold at most, in bytes.
+    pub const fn most_memory(&self) -> usize {
+        // The first bytes of a connection may be held back besides.
+        let flows = self.flows * (2 * self.buffer + 64 * 1024);
+        let associations = self.associations * (64 * 1024);
+        let frames = (2 * FRAMES_DOWN + KEPT) * (PREFIX + MAX_FRAME);
+        flows + associations + frames + QUEUED_UP + READ_BUFFER + QUERIES * 128 * 1024
+    }
+}
+
+const _: () = assert!(Limits::DEFAULT.most_memory() < 640 << 20);
+const _: () = assert!(KEEP_ALIVE.as_secs() * 2 < IDLE.as_secs());
+
+/// What a gateway is made of.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// Our address on every VM's wire.
+    pub address: Ipv4Addr,
+    /// Length of the network part of that address.
+    pub prefix: u8,
+    /// The largest IP packet on the wire.
+    pub mtu: u16,
+    pub limits: Limits,
+    /// How long a server may take to answer.
+    pub connect_deadline: Duration,
+    pub dialer: Arc<dyn Dialer>,
+    pub names: Arc<dyn Names>,
+}
+
+impl GatewaySettings {
+    pub fn new(names: Arc<dyn Names>) -> Self {
+        Self {
+            address: Ipv4Addr::new(10, 42, 0, 1),
+            prefix: 16,
+            mtu: 65_000,
+            limits: Limits::DEFAULT,
+            connect_deadline: CONNECT_DEADLINE,
+            dialer: Arc::new(HostSockets),
+            names,
+        }
+    }
+
+    /// Whether an address is one of the VMs' network.
+    pub(crate) fn is_local(&self, address: Ipv4Addr) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
+        (u32::from(address) ^ u32::from(self.address)) & mask == 0
+    }
+}

@@ -1,0 +1,194 @@
+//! The TCP end that one connection of the guest talks to: an interface with a single socket.
+//!
+//! One stack per connection, so that no packet has to look through the sockets of all others, and a connection's
+//! state belongs to the one task that pumps it.
+
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::socket::tcp;
+use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpListenEndpoint};
+
+use super::link::{Link, Room};
+use super::pool::Buffer;
+use super::settings::{IDLE, KEEP_ALIVE};
+
+pub(crate) struct Stack {
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    wire: Wire,
+    began: Instant,
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack").finish_non_exhaustive()
+    }
+}
+
+/// The stack could not be set up for such addresses.
+#[derive(Debug)]
+pub(crate) struct BadEnds;
+
+impl Stack {
+    /// The end that stands in for `local`, to which the guest wants a connection.
+    pub(crate) fn listen(link: Link, mtu: u16, buffer: usize, local: SocketAddrV4) -> Result<Self, BadEnds> {
+        let mut stack = Self::new(link, mtu, buffer, local);
+        let local = IpListenEndpoint { addr: Some(IpAddress::Ipv4(*local.ip())), port: local.port() };
+        stack.socket().listen(local).map_err(|_| BadEnds)?;
+        Ok(stack)
+    }
+
+    /// The end that opens a connection to the guest.
+    pub(crate) fn connect(
+        link: Link,
+        mtu: u16,
+        buffer: usize,
+        local: SocketAddrV4,
+        guest: SocketAddrV4,
+    ) -> Result<Self, BadEnds> {
+        let mut stack = Self::new(link, mtu, buffer, local);
+        let socket = stack.sockets.get_mut::<tcp::Socket<'_>>(stack.handle);
+        let remote = (IpAddress::Ipv4(*guest.ip()), guest.port());
+        let local = (IpAddress::Ipv4(*local.ip()), local.port());
+        socket.connect(stack.interface.context(), remote, local).map_err(|_| BadEnds)?;
+        Ok(stack)
+    }
+
+    fn new(link: Link, mtu: u16, buffer: usize, local: SocketAddrV4) -> Self {
+        let mut wire = Wire { link, mtu: usize::from(mtu), arrived: None, room: None, blocked: false };
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed();
+        let now = smoltcp::time::Instant::ZERO;
+        let mut interface = Interface::new(config, &mut wire, now);
+        interface.update_ip_addrs(|addresses| {
+            // There is room for two.
+            let _ = addresses.push(IpCidr::new(IpAddress::Ipv4(*local.ip()), 32));
+        });
+        // Untouched pages of a zeroed allocation of this size cost nothing.
+        let space = || tcp::SocketBuffer::new(vec![0; buffer]);
+        let mut socket = tcp::Socket::new(space(), space());
+        // The other end's stack has already decided what to send when; waiting here would only add to it.
+        socket.set_nagle_enabled(false);
+        socket.set_ack_delay(None);
+        socket.set_keep_alive(Some(KEEP_ALIVE.into()));
+        socket.set_timeout(Some(IDLE.into()));
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(socket);
+        Self { interface, sockets, handle, wire, began: Instant::now() }
+    }
+
+    pub(crate) fn socket(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// Takes a packet of the guest.
+    pub(crate) fn push(&mut self, packet: Buffer) {
+        self.wire.arrived = Some(packet);
+        let now = self.now();
+        self.interface.poll_ingress_single(now, &mut self.wire, &mut self.sockets);
+    }
+
+    /// Sends what is due, as far as there is room for it.
+    pub(crate) fn flush(&mut self) {
+        self.wire.blocked = false;
+        let now = self.now();
+        while self.interface.poll_egress(now, &mut self.wire, &mut self.sockets) != PollResult::None {}
+        // What is not needed is left to others.
+        self.wire.room = None;
+    }
+
+    /// Sends what is due, beginning with the room that was waited for.
+    pub(crate) fn flush_into(&mut self, room: Option<Room>) {
+        self.wire.room = room;
+        self.flush();
+    }
+
+    /// Whether the last [`flush`](Self::flush) left something for want of room.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.wire.blocked
+    }
+
+    /// When it must be flushed again even if nothing happens.
+    pub(crate) fn due(&mut self) -> Option<Duration> {
+        let now = self.now();
+        self.interface.poll_delay(now, &self.sockets).map(Into::into)
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.wire.link
+    }
+
+    fn now(&self) -> smoltcp::time::Instant {
+        let micros = i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX);
+        smoltcp::time::Instant::from_micros(micros)
+    }
+}
+
+/// Initial sequence numbers must not be guessable by whoever else can reach the guest.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+struct Wire {
+    link: Link,
+    mtu: usize,
+    arrived: Option<Buffer>,
+    /// Room that was waited for.
+    room: Option<Room>,
+    blocked: bool,
+}
+
+impl Device for Wire {
+    type RxToken<'a> = Arrived;
+    type TxToken<'a> = Departing<'a>;
+
+    fn receive(&mut self, _: smoltcp::time::Instant) -> Option<(Arrived, Departing<'_>)> {
+        let packet = self.arrived.take()?;
+        Some((Arrived(packet), Departing { link: &self.link, room: None }))
+    }
+
+    fn transmit(&mut self, _: smoltcp::time::Instant) -> Option<Departing<'_>> {
+        let room = self.room.take().or_else(|| self.link.room());
+        self.blocked = room.is_none();
+        Some(Departing { link: &self.link, room: Some(room?) })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = self.mtu;
+        capabilities
+    }
+}
+
+struct Arrived(Buffer);
+
+impl RxToken for Arrived {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, handle: F) -> R {
+        handle(&self.0)
+    }
+}
+
+/// A packet about to be sent. Immediate answers have no room reserved: they are rare, and one that is lost is asked
+/// for again.
+struct Departing<'a> {
+    link: &'a Link,
+    room: Option<Room>,
+}
+
+impl TxToken for Departing<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
+        let mut frame = self.link.frame(length);
+        let result = fill(frame.packet());
+        match self.room {
+            Some(room) => room.send(frame),
+            None => drop(self.link.send(frame)),
+        }
+        result
+    }
+}

@@ -1,0 +1,141 @@
+//! Datagrams to the outside: a socket of the host for each pair of guest port and destination.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+use super::account::Account;
+use super::packet::{self, Body, Datagram, Packet};
+use super::pool::Buffer;
+use super::reply::{self, Unreachable};
+use super::settings::UDP_IDLE;
+use super::table::{Delivery, FlowKey, NoPlace};
+use super::vm::Vm;
+use crate::log::FlowEvent;
+use crate::rules::{Transport, Verdict};
+
+/// The largest datagram there can be.
+const LARGEST: usize = 64 * 1024;
+
+/// The heads of IP and UDP.
+const HEADS: usize = 28;
+
+impl Vm {
+    /// Sends a datagram through its association, which is made if there may be one.
+    pub(crate) fn to_association(self: &Arc<Self>, packet: &Packet<'_>, datagram: &Datagram<'_>) {
+        let to = SocketAddrV4::new(packet.target, datagram.target);
+        let key = FlowKey { guest_port: datagram.source, remote: to };
+        let copy = || self.link.pool().copy(packet.bytes);
+        match self.associations.deliver(&key, copy) {
+            Delivery::Delivered => return,
+            Delivery::Lost => return self.overflowed(),
+            Delivery::NoFlow => {}
+        }
+        let changed = self.guard.watch();
+        let (rule, name) = match self.guard.judge(Transport::Udp, to) {
+            Verdict::Allowed { rule, name } => (rule, name),
+            Verdict::Refused(refusal) => {
+                let message = || refusal.message;
+                self.complain(FlowEvent::Refused, Transport::Udp, Some(key.guest_port), to, message);
+                return self.unreachable(packet, Unreachable::Prohibited);
+            }
+        };
+        let place = match self.associations.open(key) {
+            Err(NoPlace::Full) => {
+                self.associations.make_room();
+                self.associations.open(key)
+            }
+            place => place,
+        };
+        let Ok((ticket, packets)) = place else { return self.overflowed() };
+        self.associations.deliver(&key, copy);
+        let vm = self.clone();
+        self.spawn(async move {
+            let socket = vm.settings.dialer.datagrams(to).await;
+            match socket {
+                Ok(socket) => {
+                    let account =
+                        Account::opened(&vm.log, Transport::Udp, key.guest_port, to, &rule, name.as_deref());
+                    let association = Association { vm: &vm, key, name, socket, packets, account };
+                    association.carry(changed).await;
+                }
+                Err(problem) => {
+                    let message = || format!("no socket could be opened: {problem}");
+                    vm.complain(FlowEvent::Closed, Transport::Udp, Some(key.guest_port), to, message);
+                }
+            }
+            drop(ticket);
+        });
+    }
+}
+
+struct Association<'a> {
+    vm: &'a Vm,
+    key: FlowKey,
+    name: Option<String>,
+    socket: UdpSocket,
+    packets: mpsc::Receiver<Buffer>,
+    account: Account,
+}
+
+impl Association<'_> {
+    async fn carry(mut self, mut changed: tokio::sync::watch::Receiver<u64>) {
+        let mut space = vec![0; LARGEST].into_boxed_slice();
+        loop {
+            // The policy comes first: nothing may pass that it no longer allows.
+            tokio::select! {
+                biased;
+                Ok(()) = changed.changed() => {
+                    let name = self.name.as_deref();
+                    if let Verdict::Refused(refusal) = self.vm.guard.rejudge(Transport::Udp, self.key.remote, name) {
+                        return self.account.says(refusal.message);
+                    }
+                }
+                packet = self.packets.recv() => match packet {
+                    Some(packet) => self.up(&packet).await,
+                    // Another association has taken its place.
+                    None => return,
+                },
+                received = self.socket.recv(&mut space) => match received {
+                    Ok(length) => self.down(&space[..length]),
+                    Err(problem) => self.failed(&problem),
+                },
+                () = tokio::time::sleep(UDP_IDLE) => return,
+            }
+        }
+    }
+
+    async fn up(&mut self, packet: &Buffer) {
+        let Ok(Packet { body: Body::Udp(datagram), .. }) = packet::parse(packet) else { return };
+        match self.socket.send(datagram.payload).await {
+            Ok(length) => self.account.up += length as u64,
+            Err(problem) => self.failed(&problem),
+        }
+    }
+
+    fn down(&mut self, payload: &[u8]) {
+        if payload.len() + HEADS > usize::from(self.vm.settings.mtu) {
+            return self.vm.overflowed();
+        }
+        self.account.down += payload.len() as u64;
+        let remote = (*self.key.remote.ip(), self.key.remote.port());
+        let guest = (self.vm.seat.address, self.key.guest_port);
+        self.vm.send(Some(reply::datagram(&self.vm.link, remote, guest, payload)));
+    }
+
+    /// What the socket says of an earlier datagram is passed on.
+    fn failed(&self, problem: &io::Error) {
+        let why = match problem.kind() {
+            io::ErrorKind::ConnectionRefused => Unreachable::Port,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Unreachable::Host,
+            // Too long, or no memory: lost, as on any network.
+            _ => return self.vm.overflowed(),
+        };
+        let guest = (self.vm.seat.address, self.key.guest_port);
+        let remote = (*self.key.remote.ip(), self.key.remote.port());
+        self.vm.send(Some(reply::datagram_unreachable(&self.vm.link, guest, remote, why)));
+    }
+}

@@ -1,0 +1,150 @@
+//! One VM on the gateway: what all its tasks share.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddrV4;
+use std::sync::atomic::AtomicU16;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::counters::{Counters, count};
+use super::link::{Frame, Link, Waiting};
+use super::seat::Seat;
+use super::settings::{DATAGRAMS, FRAMES_DOWN, GatewaySettings, PACKETS_PER_FLOW, QUERIES};
+use super::switch::Switch;
+use super::table::{FlowKey, Table};
+use super::track::Tracks;
+use crate::log::{FlowEvent, FlowLog, FlowRecord};
+use crate::rules::{Guard, Transport};
+
+/// Complaints of one VM that reach its log per second. A guest must not wash away with them what else happened.
+const COMPLAINTS: u32 = 50;
+
+#[derive(Debug)]
+pub(crate) struct Vm {
+    pub(crate) seat: Seat,
+    pub(crate) guard: Guard,
+    pub(crate) log: FlowLog,
+    pub(crate) link: Link,
+    pub(crate) settings: Arc<GatewaySettings>,
+    pub(crate) switch: Switch,
+    pub(crate) flows: Table<FlowKey>,
+    pub(crate) associations: Table<FlowKey>,
+    /// Connections whose server has not answered.
+    pub(crate) connecting: Arc<Semaphore>,
+    pub(crate) queries: Arc<Semaphore>,
+    pub(crate) counters: Counters,
+    /// VMs with which it shares one of these may be reached.
+    pub(crate) groups: RwLock<BTreeSet<String>>,
+    /// Where the search for a free port of the gateway goes on.
+    pub(crate) next_port: AtomicU16,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) ended: CancellationToken,
+    /// Connections that it has opened to other VMs.
+    tracks: Mutex<Tracks>,
+    complaints: Mutex<Complaints>,
+}
+
+#[derive(Debug)]
+struct Complaints {
+    since: Instant,
+    made: u32,
+}
+
+impl Vm {
+    pub(crate) fn new(
+        seat: Seat,
+        guard: Guard,
+        log: FlowLog,
+        settings: Arc<GatewaySettings>,
+        switch: Switch,
+    ) -> (Self, Waiting) {
+        let (link, frames) = Link::new(seat.mac, FRAMES_DOWN);
+        let limits = settings.limits;
+        let vm = Self {
+            seat,
+            guard,
+            log,
+            link,
+            settings,
+            switch,
+            flows: Table::new(limits.flows, PACKETS_PER_FLOW),
+            associations: Table::new(limits.associations, DATAGRAMS),
+            connecting: Arc::new(Semaphore::new(limits.connecting)),
+            queries: Arc::new(Semaphore::new(QUERIES)),
+            counters: Counters::default(),
+            groups: RwLock::default(),
+            next_port: AtomicU16::new(0),
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+            tracks: Mutex::new(Tracks::new(Instant::now())),
+            complaints: Mutex::new(Complaints { since: Instant::now(), made: 0 }),
+        };
+        (vm, frames)
+    }
+
+    /// Starts a task that ends, wherever it is, when the VM is detached.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.ended.clone().run_until_cancelled_owned(work).map(drop));
+    }
+
+    /// Sends a frame of our own, if there is room for it.
+    pub(crate) fn send(&self, frame: Option<Frame>) {
+        if let Some(frame) = frame
+            && !self.link.send(frame)
+        {
+            self.overflowed();
+        }
+    }
+
+    pub(crate) fn tracks(&self) -> MutexGuard<'_, Tracks> {
+        self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn overflowed(&self) {
+        count(&self.counters.overflowed);
+    }
+
+    /// Puts something that went wrong into the log, unless there was too much of that already.
+    pub(crate) fn complain(
+        &self,
+        event: FlowEvent,
+        transport: Transport,
+        guest_port: Option<u16>,
+        to: SocketAddrV4,
+        message: impl FnOnce() -> String,
+    ) {
+        self.complain_about(event, transport, guest_port, to, None, message);
+    }
+
+    pub(crate) fn complain_about(
+        &self,
+        event: FlowEvent,
+        transport: Transport,
+        guest_port: Option<u16>,
+        to: SocketAddrV4,
+        name: Option<String>,
+        message: impl FnOnce() -> String,
+    ) {
+        {
+            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+            if complaints.since.elapsed() >= Duration::from_secs(1) {
+                *complaints = Complaints { since: Instant::now(), made: 0 };
+            }
+            complaints.made = complaints.made.saturating_add(1);
+            if complaints.made > COMPLAINTS {
+                return;
+            }
+        }
+        let mut record = FlowRecord::now(event, transport, to);
+        record.guest_port = guest_port;
+        record.name = name;
+        record.message = Some(message());
+        self.log.record(record);
+    }
+}

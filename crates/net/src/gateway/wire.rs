@@ -1,0 +1,160 @@
+//! The socket to QEMU: one task that reads frames, one that writes them, both as long as QEMU stays.
+//!
+//! QEMU may go and come back at any time, and the newest connection is the one that counts. Flows do not notice.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::bucket::Bucket;
+use super::counters::add;
+use super::frame::{Frames, PREFIX};
+use super::link::Waiting;
+use super::pool::Buffer;
+use super::vm::Vm;
+use crate::rules::Guard;
+
+/// Frames that are written at once.
+const BATCH: usize = 16;
+
+/// Until a listener that failed is asked again: too many open files, most likely.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) async fn serve(vm: Arc<Vm>, listener: UnixListener, frames: Waiting) {
+    // Locked by the writer of the newest connection.
+    let frames = Arc::new(Mutex::new(frames));
+    let mut connection = vm.ended.child_token();
+    loop {
+        let (reading, writing) = accept(&listener).await.into_split();
+        connection.cancel();
+        connection = vm.ended.child_token();
+        start(&vm, &connection, read(vm.clone(), reading));
+        start(&vm, &connection, write(vm.clone(), writing, frames.clone()));
+    }
+}
+
+/// Starts one half of a connection. The other has nothing to do without it and ends with it.
+fn start(vm: &Vm, connection: &CancellationToken, half: impl Future<Output = ()> + Send + 'static) {
+    let over = connection.clone().drop_guard();
+    vm.tasks.spawn(connection.clone().run_until_cancelled_owned(async move {
+        half.await;
+        drop(over);
+    }));
+}
+
+async fn accept(listener: &UnixListener) -> UnixStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "QEMU's connection cannot be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn read(vm: Arc<Vm>, mut socket: OwnedReadHalf) {
+    let mut frames = Frames::new();
+    let mut throttle = Throttle::new(&vm.guard);
+    loop {
+        match socket.read(frames.space()).await {
+            Ok(0) => return,
+            Ok(count) => frames.filled(count),
+            Err(error) => return tracing::debug!(%error, vm = vm.seat.name, "QEMU's socket cannot be read"),
+        }
+        loop {
+            let length = match frames.next() {
+                Ok(Some(frame)) => {
+                    vm.frame(frame);
+                    frame.len()
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    return tracing::warn!(%error, vm = vm.seat.name, "QEMU's connection is dropped");
+                }
+            };
+            throttle.passed(length).await;
+        }
+    }
+}
+
+async fn write(vm: Arc<Vm>, mut socket: OwnedWriteHalf, frames: Arc<Mutex<Waiting>>) {
+    let Waiting { flows, others } = &mut *frames.lock().await;
+    let mut throttle = Throttle::new(&vm.guard);
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        // Under a limit one after the other, so that none waits for the debt of many.
+        let most = if throttle.is_limited() { 1 } else { BATCH };
+        // In no fixed order, so that neither starves the other.
+        let first = tokio::select! {
+            frame = flows.recv() => frame,
+            frame = others.recv() => frame,
+        };
+        let Some(first) = first else { return };
+        batch.push(first);
+        let more = std::iter::from_fn(|| flows.try_recv().or_else(|_| others.try_recv()).ok());
+        batch.extend(more.take(most - 1));
+        if let Err(error) = write_all(&mut socket, &batch).await {
+            return tracing::debug!(%error, vm = vm.seat.name, "QEMU's socket cannot be written");
+        }
+        let bytes = batch.iter().map(|frame| frame.len() - PREFIX).sum();
+        add(&vm.counters.frames_down, batch.len());
+        batch.clear();
+        add(&vm.counters.bytes_down, bytes);
+        throttle.passed(bytes).await;
+    }
+}
+
+async fn write_all(socket: &mut OwnedWriteHalf, frames: &[Buffer]) -> io::Result<()> {
+    let mut slices = [IoSlice::new(&[]); BATCH];
+    let mut count = 0;
+    for (slice, frame) in slices.iter_mut().zip(frames) {
+        *slice = IoSlice::new(frame);
+        count += 1;
+    }
+    let mut rest = &mut slices[..count];
+    while !rest.is_empty() {
+        match socket.write_vectored(rest).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => IoSlice::advance_slices(&mut rest, written),
+        }
+    }
+    Ok(())
+}
+
+/// Holds one direction to the policy's bandwidth.
+struct Throttle {
+    guard: Guard,
+    changed: watch::Receiver<u64>,
+    bucket: Bucket,
+}
+
+impl Throttle {
+    fn new(guard: &Guard) -> Self {
+        let changed = guard.watch();
+        let bucket = Bucket::new(guard.policy().bandwidth_mbps, Instant::now());
+        Self { guard: guard.clone(), changed, bucket }
+    }
+
+    fn is_limited(&self) -> bool {
+        self.bucket.is_limited()
+    }
+
+    async fn passed(&mut self, bytes: usize) {
+        if self.changed.has_changed().unwrap_or(false) {
+            self.changed.mark_unchanged();
+            self.bucket.set_rate(self.guard.policy().bandwidth_mbps);
+        }
+        if let Some(wait) = self.bucket.take(bytes, Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! QEMU comes and goes, and so do VMs.
+
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+
+use agentiso_net::gateway::{AttachError, Seat};
+use agentiso_net::log::FlowEvent;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::world::{GATEWAY, World, echo_server, eventually, internet, public};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_reconnect_of_qemu_everything_works() {
+    let world = World::new();
+    world.route(public(7), echo_server().await);
+    let vm = world.vm(2, internet());
+    for _ in 0..5 {
+        let guest = vm.guest().await;
+        let stream = guest.open(public(7)).await.unwrap();
+        stream.write_all(b"hello").await.unwrap();
+        assert_eq!(stream.read_exact(5).await.unwrap(), b"hello");
+    }
+    // The newest connection counts, even if the one before it is still there.
+    let (_old, new) = (vm.guest().await, vm.guest().await);
+    assert!(new.open(public(7)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detached_vm_leaves_nothing_behind() {
+    let world = World::new();
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    world.route(public(80), server.local_addr().unwrap());
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let (stream, accepted) = tokio::join!(guest.open(public(80)), server.accept());
+    let (_stream, (mut accepted, _)) = (stream.unwrap(), accepted.unwrap());
+    // One that never gets an answer.
+    let _waiting = guest.begin(public(81), 4096);
+    let _listener = guest.listen(8080);
+    let forward = vm.attachment.add_forward(8080, None).unwrap();
+    let client = TcpStream::connect((Ipv4Addr::LOCALHOST, forward.host_port)).await.unwrap();
+    eventually(|| (vm.attachment.open_flows() == 3).then_some(())).await;
+
+    // Returns when the last task has ended.
+    tokio::time::timeout(std::time::Duration::from_secs(5), vm.attachment.detach()).await.unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, forward.host_port)).await.is_err());
+    assert!(UnixStream::connect(&vm.socket).await.is_err());
+    assert_eq!(accepted.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    drop(client);
+    let closed = vm.log.tail(100).into_iter().filter(|record| record.event == FlowEvent::Closed).count();
+    assert!(closed >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_is_one_vms_until_it_is_detached() {
+    let world = World::new();
+    let vm = world.vm(2, internet());
+    let dir = tempfile::tempdir().unwrap();
+    let attach = |address, name: &str| {
+        let listener = UnixListener::bind(dir.path().join(name)).unwrap();
+        let seat = Seat { name: name.to_owned(), mac: [2; 6], address };
+        world.gateway.attach(seat, vm.guard.clone(), vm.log.clone(), listener)
+    };
+    assert!(matches!(attach(vm.seat.address, "a"), Err(AttachError::Taken { .. })));
+    assert!(matches!(attach(GATEWAY, "b"), Err(AttachError::Foreign { .. })));
+    assert!(matches!(attach(Ipv4Addr::new(192, 168, 0, 2), "c"), Err(AttachError::Foreign { .. })));
+    let address = vm.seat.address;
+    drop(vm.attachment);
+    assert!(attach(address, "d").is_ok());
+}

@@ -1,0 +1,13 @@
+//! The gateway against a guest that is a TCP/IP stack of its own and servers on the loopback.
+//!
+//! Nothing leaves the machine: a dialer of the tests maps addresses that look public to ports of the loopback.
+
+mod forward;
+mod guest;
+mod hostile;
+mod lifecycle;
+mod policy;
+mod tcp;
+mod udp;
+mod vms;
+mod world;

@@ -1,0 +1,125 @@
+//! What the policy forbids does not happen, fails at once, and is told.
+
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+
+use agentiso_core::network::{DomainName, DomainRule, NetworkPolicy};
+use agentiso_net::log::FlowEvent;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::guest::{ipv4_frame, udp};
+use crate::world::{GATEWAY, World, echo_server, eventually, internet, public, server};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_permission_a_connection_is_reset_and_a_datagram_is_answered() {
+    let world = World::new();
+    world.route(public(7), echo_server().await);
+    let vm = world.vm(2, NetworkPolicy::default());
+    let guest = vm.guest().await;
+    assert_eq!(guest.open(public(7)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    let refused = vm.recorded(FlowEvent::Refused).await;
+    assert_eq!((refused.address, refused.port), (*public(7).ip(), Some(7)));
+    assert!(refused.message.is_some_and(|message| message.contains("allow_")));
+
+    let body = udp(5000, 7, b"hello");
+    guest.send_frame(&ipv4_frame(vm.seat.mac, vm.seat.address, *public(7).ip(), 17, &body, 0));
+    let message = eventually(|| guest.others().into_iter().next()).await;
+    assert_eq!((message[9], message[20], message[21]), (1, 3, 13), "administratively prohibited");
+    assert_eq!(message[28..48][12..20], [vm.seat.address.octets(), public(7).ip().octets()].concat());
+    assert_eq!(vm.attachment.open_flows(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_host_is_not_reachable_even_with_the_internet() {
+    let world = World::new();
+    let address = echo_server().await;
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    for ip in [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(169, 254, 169, 254), GATEWAY] {
+        let to = std::net::SocketAddrV4::new(ip, address.port());
+        world.route(to, address);
+        assert!(guest.open(to).await.is_err(), "{ip}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_ends_when_the_policy_no_longer_allows_it() {
+    let world = World::new();
+    let endless =
+        server(async |mut stream: TcpStream| while stream.write_all(&[7; 10_000]).await.is_ok() {}).await;
+    world.route(public(80), endless);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let stream = guest.open(public(80)).await.unwrap();
+    stream.read_exact(1_000_000).await.unwrap();
+    vm.guard.set_policy(NetworkPolicy::default());
+    let mut space = vec![0; 1 << 20];
+    let reset = loop {
+        match stream.read(&mut space).await {
+            Ok(0) => panic!("the connection ended as if it were complete"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+    let closed = vm.recorded(FlowEvent::Closed).await;
+    assert!(closed.bytes_down >= 1_000_000 && closed.message.is_some());
+    assert_eq!(vm.find(FlowEvent::Refused).len(), 1);
+    assert_eq!(guest.open(public(80)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    vm.guard.set_policy(internet());
+    assert!(guest.open(public(80)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_byte_leaves_before_it_is_known_whom_it_is_for() {
+    let world = World::new();
+    world.route(public(80), echo_server().await);
+    let rule = DomainRule::parse("good.example").unwrap();
+    let policy = NetworkPolicy { allow_domains: vec![rule], ..NetworkPolicy::default() };
+    let vm = world.vm(2, policy);
+    let name = DomainName::parse("good.example").unwrap();
+    vm.guard.bind(&name, *public(80).ip(), Duration::from_secs(60));
+    let guest = vm.guest().await;
+
+    let good = guest.open(public(80)).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n";
+    good.write_all(&request[..20]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    good.write_all(&request[20..]).await.unwrap();
+    assert_eq!(good.read_exact(request.len()).await.unwrap(), request);
+
+    let bad = guest.open(public(80)).await.unwrap();
+    bad.write_all(b"GET / HTTP/1.1\r\nHost: bad.example\r\n\r\n").await.unwrap();
+    assert_eq!(bad.read(&mut [0; 100]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let refused = vm.recorded(FlowEvent::Refused).await;
+    assert!(refused.message.is_some_and(|message| message.contains("bad.example")));
+    let closed = vm.recorded(FlowEvent::Closed).await;
+    assert_eq!((closed.bytes_up, closed.name.as_deref()), (0, Some("bad.example")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_the_bandwidth_is_felt_and_can_be_lifted() {
+    let world = World::new();
+    let slow = server(async |mut stream: TcpStream| {
+        while let Ok(count) = stream.read_u32().await {
+            stream.write_all(&vec![1; count as usize]).await.unwrap();
+        }
+    })
+    .await;
+    world.route(public(80), slow);
+    let limited = NetworkPolicy { bandwidth_mbps: Some(8), ..internet() };
+    let vm = world.vm(2, limited);
+    let guest = vm.guest().await;
+    let stream = guest.open(public(80)).await.unwrap();
+    let begun = std::time::Instant::now();
+    stream.write_all(&800_000_u32.to_be_bytes()).await.unwrap();
+    stream.read_exact(800_000).await.unwrap();
+    // A megabyte per second, of which the first 128 KiB pass at once.
+    assert!(begun.elapsed() > Duration::from_millis(550), "{:?}", begun.elapsed());
+    vm.guard.set_policy(internet());
+    stream.write_all(&20_000_000_u32.to_be_bytes()).await.unwrap();
+    stream.read_exact(20_000_000).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,183 @@
+//! Connections to the outside.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use agentiso_net::gateway::Limits;
+use agentiso_net::log::FlowEvent;
+use futures::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::world::{
+    Check, World, echo_server, eventually, internet, pattern, public, server, sink_server, source_server,
+};
+
+const MB: usize = 1 << 20;
+
+/// Tens of MB where the code is fast; without optimisation less is as good a test.
+const BULK: usize = if cfg!(debug_assertions) { 24 * MB } else { 512 * MB };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_guest_says_comes_back_from_an_echo() {
+    let world = World::new();
+    world.route(public(7), echo_server().await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let stream = guest.open(public(7)).await.unwrap();
+    for text in ["one", "two", "three"] {
+        stream.write_all(text.as_bytes()).await.unwrap();
+        assert_eq!(stream.read_exact(text.len()).await.unwrap(), text.as_bytes());
+    }
+    stream.end_writing();
+    assert!(stream.read_to_end().await.unwrap().is_empty());
+    let closed = vm.recorded(FlowEvent::Closed).await;
+    assert_eq!((closed.bytes_up, closed.bytes_down, closed.message), (11, 11, None));
+    assert_eq!(vm.find(FlowEvent::Opened).len(), 1);
+    eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_arrives_whole() {
+    let world = World::new();
+    world.route(public(80), source_server(BULK).await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let stream = guest.open(public(80)).await.unwrap();
+    let (mut check, mut space) = (Check::new(), vec![0; MB]);
+    while let count @ 1.. = stream.read(&mut space).await.unwrap() {
+        check.add(&space[..count]);
+    }
+    assert_eq!(check.length, BULK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_arrives_whole() {
+    let world = World::new();
+    world.route(public(80), sink_server().await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let stream = guest.open(public(80)).await.unwrap();
+    let block = pattern();
+    let mut sent = 0;
+    while sent < BULK {
+        let piece = &block[..block.len().min(BULK - sent)];
+        stream.write_all(piece).await.unwrap();
+        sent += piece.len();
+    }
+    stream.end_writing();
+    assert_eq!(stream.read_to_end().await.unwrap(), BULK.to_string().as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_first_still_hears_the_guest() {
+    let world = World::new();
+    let address = server(async |mut stream: TcpStream| {
+        stream.write_all(b"all I have").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "and this is mine");
+    })
+    .await;
+    world.route(public(80), address);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let stream = guest.open(public(80)).await.unwrap();
+    assert_eq!(stream.read_to_end().await.unwrap(), b"all I have");
+    stream.write_all(b"and this is mine").await.unwrap();
+    stream.end_writing();
+    let closed = vm.recorded(FlowEvent::Closed).await;
+    assert_eq!((closed.bytes_up, closed.bytes_down, closed.message), (16, 10, None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_of_the_server_resets_the_guest_and_the_other_way_round() {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    world.route(public(80), listener.local_addr().unwrap());
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let (stream, accepted) = tokio::join!(guest.open(public(80)), listener.accept());
+    let (stream, (server, _)) = (stream.unwrap(), accepted.unwrap());
+    server.set_zero_linger().unwrap();
+    drop(server);
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+
+    let (stream, accepted) = tokio::join!(guest.open(public(80)), listener.accept());
+    let (stream, (mut server, _)) = (stream.unwrap(), accepted.unwrap());
+    stream.write_all(b"x").await.unwrap();
+    server.read_u8().await.unwrap();
+    stream.reset();
+    assert_eq!(server.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let ends: Vec<_> = eventually(|| {
+        let ends = vm.find(FlowEvent::Closed);
+        (ends.len() == 2).then_some(ends)
+    })
+    .await;
+    let said: Vec<_> = ends.iter().map(|record| record.message.as_deref().unwrap_or_default()).collect();
+    assert_eq!(said, ["reset by the other side", "reset by the guest"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_refuses_refuses_the_guest() {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    world.route(public(80), listener.local_addr().unwrap());
+    drop(listener);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    assert_eq!(guest.open(public(80)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    let closed = vm.recorded(FlowEvent::Closed).await;
+    assert_eq!(closed.message.as_deref(), Some("the server refused the connection"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_answer_is_told_as_unreachable() {
+    let world = World::with(|settings| settings.connect_deadline = Duration::from_millis(100));
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let _stream = guest.begin(public(80), 4096);
+    // Host unreachable, about the guest's own packet.
+    let message = eventually(|| guest.others().into_iter().next()).await;
+    assert_eq!((message[9], message[20], message[21]), (1, 3, 1));
+    let closed = vm.recorded(FlowEvent::Closed).await;
+    assert_eq!(closed.message.as_deref(), Some("the server did not answer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_connections_at_once_all_work() {
+    let world = World::with(|settings| settings.limits.connecting = 512);
+    world.route(public(7), echo_server().await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let streams: Vec<_> = (0..500).map(|_| guest.begin(public(7), 2048)).collect();
+    join_all(streams.iter().enumerate().map(async |(number, stream)| {
+        stream.opened().await.unwrap();
+        let text = format!("connection {number}");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        assert_eq!(stream.read_exact(text.len()).await.unwrap(), text.as_bytes());
+    }))
+    .await;
+    assert_eq!(vm.attachment.open_flows(), 500);
+    streams.iter().for_each(|stream| stream.end_writing());
+    eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_its_limit_a_vm_is_refused_and_told_so() {
+    let world = World::with(|settings| settings.limits = Limits { flows: 3, ..Limits::DEFAULT });
+    world.route(public(7), echo_server().await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let open = join_all((0..3).map(|_| guest.open(public(7)))).await;
+    assert!(open.iter().all(Result::is_ok));
+    assert_eq!(guest.open(public(7)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    let message = vm.recorded(FlowEvent::Refused).await.message.unwrap();
+    assert!(message.contains("3 connections"), "{message}");
+    for stream in open.iter().flatten() {
+        stream.end_writing();
+    }
+    eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
+    assert!(guest.open(public(7)).await.is_ok());
+}

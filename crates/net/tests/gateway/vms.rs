@@ -1,0 +1,99 @@
+//! From one VM to another.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::SocketAddrV4;
+
+use agentiso_core::network::NetworkPolicy;
+use agentiso_net::log::FlowEvent;
+
+use crate::guest::{Guest, Stream, ipv4_frame, udp};
+use crate::world::{GATEWAY, Machine, World, eventually};
+
+fn open_to_others(allowed_ports: Vec<u16>) -> NetworkPolicy {
+    NetworkPolicy { allow_inter_vm: true, allowed_ports, ..NetworkPolicy::default() }
+}
+
+fn at(vm: &Machine, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(vm.seat.address, port)
+}
+
+/// Says something from one guest to a listener in another and hears the answer.
+async fn talk(from: &Guest, to: SocketAddrV4, listener: &Stream) -> (Stream, Vec<u8>) {
+    let stream = from.open(to).await.unwrap();
+    stream.write_all(b"question").await.unwrap();
+    listener.opened().await.unwrap();
+    assert_eq!(listener.read_exact(8).await.unwrap(), b"question");
+    listener.write_all(b"answer").await.unwrap();
+    let answer = stream.read_exact(6).await.unwrap();
+    (stream, answer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_vms_that_both_allow_it_talk_until_one_does_not() {
+    let world = World::new();
+    let (one, two) = (world.vm(2, open_to_others(vec![])), world.vm(3, open_to_others(vec![])));
+    let (first, second) = (one.guest().await, two.guest().await);
+    let listener = second.listen(80);
+    let (stream, answer) = talk(&first, at(&two, 80), &listener).await;
+    assert_eq!(answer, b"answer");
+    assert_eq!(one.recorded(FlowEvent::Opened).await.name.as_deref(), Some("vm3"));
+    two.guard.set_policy(NetworkPolicy::default());
+    stream.write_all(b"are you there?").await.unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_vm_that_does_not_allow_it_is_enough() {
+    let world = World::new();
+    let (one, two) = (world.vm(2, open_to_others(vec![])), world.vm(3, NetworkPolicy::default()));
+    let (first, second) = (one.guest().await, two.guest().await);
+    let (_there, _here) = (second.listen(80), first.listen(80));
+    assert_eq!(first.open(at(&two, 80)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(second.open(at(&one, 80)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    assert!(one.recorded(FlowEvent::Refused).await.message.unwrap().contains("allow_inter_vm"));
+    // The same for one that is not there.
+    let nobody = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 42, 0, 9), 80);
+    assert_eq!(first.open(nobody).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(two.attachment.counters().frames_down, 2, "an ARP answer and a reset of its own");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn vms_of_one_group_talk_whatever_else_they_allow() {
+    let world = World::new();
+    let (one, two) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));
+    let (first, second) = (one.guest().await, two.guest().await);
+    one.attachment.set_groups(BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+    two.attachment.set_groups(BTreeSet::from(["b".to_owned()]));
+    let listener = second.listen(80);
+    assert_eq!(talk(&first, at(&two, 80), &listener).await.1, b"answer");
+    two.attachment.set_groups(BTreeSet::new());
+    assert!(first.open(at(&two, 81)).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_allowed_ports_can_be_opened_and_replies_pass() {
+    let world = World::new();
+    let (one, two) = (world.vm(2, open_to_others(vec![9])), world.vm(3, open_to_others(vec![80])));
+    let (first, second) = (one.guest().await, two.guest().await);
+    let (open, _shut) = (second.listen(80), second.listen(81));
+    assert_eq!(talk(&first, at(&two, 80), &open).await.1, b"answer");
+    assert_eq!(first.open(at(&two, 81)).await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
+    assert!(one.recorded(FlowEvent::Refused).await.message.unwrap().contains("port 81"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vm_finds_by_name_only_whom_it_may_reach() {
+    let world = World::new();
+    let (one, _two) = (world.vm(2, open_to_others(vec![])), world.vm(3, open_to_others(vec![])));
+    let _three = world.vm(4, NetworkPolicy::default());
+    let first = one.guest().await;
+    for (port, name) in [(4001, "vm3"), (4002, "vm4")] {
+        let body = udp(port, 53, name.as_bytes());
+        first.send_frame(&ipv4_frame(one.seat.mac, one.seat.address, GATEWAY, 17, &body, 0));
+    }
+    let answers = eventually(|| Some(first.others()).filter(|answers| answers.len() == 2)).await;
+    let mut answers: Vec<_> = answers.iter().map(|packet| &packet[28..]).collect();
+    answers.sort_unstable();
+    assert_eq!(answers, [&b"10.42.0.3"[..], b"vm4"]);
+}
