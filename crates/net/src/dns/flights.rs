@@ -43,3 +43,34 @@ impl Drop for Waiting<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dns::cache::Outcome;
+    use agentiso_core::network::DomainName;
+    use hickory_proto::rr::RecordType;
+    use std::time::Duration;
+    use tokio::time::{Instant, sleep, timeout};
+
+    fn key() -> Key {
+        (DomainName::parse("example.com").unwrap(), RecordType::A)
+    }
+
+    async fn answer_after(delay: Duration) -> Held {
+        sleep(delay).await;
+        Held::new(Outcome::Failed("asked".to_owned()), Instant::now())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_question_stays_on_the_table_however_its_askers_end() {
+        let (flights, key, second) = (Flights::default(), key(), Duration::from_secs(1));
+        flights.join(&key, answer_after(second)).await;
+        assert!(flights.0.lock().unwrap().is_empty(), "answered");
+        let given_up = timeout(second / 2, flights.join(&key, answer_after(second))).await;
+        assert!(given_up.is_err() && flights.0.lock().unwrap().is_empty(), "given up by the only one");
+        let first = timeout(second / 2, flights.join(&key, answer_after(second)));
+        let (first, _) = tokio::join!(first, flights.join(&key, answer_after(second)));
+        assert!(first.is_err() && flights.0.lock().unwrap().is_empty(), "given up by the first of two");
+    }
+}

@@ -64,16 +64,21 @@ impl Guard {
         self.with_judge(to, None, |judge| judge.open(protocol))
     }
 
-    /// May an open flow go on, which was allowed under this name? The name counts even if the guest has long ceased
-    /// to ask for it: what ends a flow is a policy that changed, not a binding that expired.
-    pub fn rejudge(&self, protocol: Transport, to: SocketAddrV4, name: Option<&str>) -> Verdict {
-        let name = name.and_then(|name| DomainName::from_wire(name).ok());
-        self.with_judge(to, name, |judge| judge.open(protocol))
+    /// May an open flow go on? `resolved` is the name that [`Guard::judge`] gave when it was opened, and counts even if
+    /// the guest has long ceased to ask for it: what ends a flow is a policy that changed, not a binding that expired.
+    /// A name that the guest itself put into the connection must not be given here.
+    pub fn rejudge(&self, protocol: Transport, to: SocketAddrV4, resolved: Option<&str>) -> Verdict {
+        self.with_judge(to, resolved, |judge| judge.open(protocol))
     }
 
     /// May a TCP flow go on, now that its first bytes are known?
     pub fn judge_claim(&self, to: SocketAddrV4, claim: &Claim) -> Verdict {
-        self.with_judge(to, None, |judge| judge.claim(claim))
+        self.rejudge_claim(to, None, claim)
+    }
+
+    /// As [`Guard::judge_claim`], for a flow that was opened some time ago; `resolved` as in [`Guard::rejudge`].
+    pub fn rejudge_claim(&self, to: SocketAddrV4, resolved: Option<&str>, claim: &Claim) -> Verdict {
+        self.with_judge(to, resolved, |judge| judge.claim(claim))
     }
 
     /// Must the first bytes of a TCP flow be looked at before they leave?
@@ -103,18 +108,13 @@ impl Guard {
         &self.0.lookups
     }
 
-    fn with_judge<T>(
-        &self,
-        to: SocketAddrV4,
-        name: Option<DomainName>,
-        ask: impl FnOnce(Judge<'_>) -> T,
-    ) -> T {
+    fn with_judge<T>(&self, to: SocketAddrV4, resolved: Option<&str>, ask: impl FnOnce(Judge<'_>) -> T) -> T {
         let policy = self.policy();
         let mut names = {
             let bindings = self.0.bindings.lock().unwrap_or_else(PoisonError::into_inner);
             bindings.names(*to.ip(), Instant::now())
         };
-        if let Some(name) = name {
+        if let Some(name) = resolved.and_then(|name| DomainName::from_wire(name).ok()) {
             names.retain(|other| *other != name);
             names.insert(0, name);
         }

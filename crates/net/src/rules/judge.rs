@@ -30,7 +30,9 @@ impl<'a> Judge<'a> {
     pub(super) fn open(self, protocol: Transport) -> Verdict {
         match self.ground() {
             Err(refusal) => Verdict::Refused(refusal),
-            Ok(_) if protocol == Transport::Udp && is_web(self.to.port()) && self.needs_claim() => {
+            Ok(Ground::Name(..) | Ground::Internet)
+                if protocol == Transport::Udp && is_web(self.to.port()) && self.needs_claim() =>
+            {
                 Verdict::Refused(Refusal::new(
                     RefusalCode::NameHidden,
                     format!(
@@ -44,10 +46,11 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Names decide whenever a rule about names could change the answer.
+    /// Names decide whenever a rule about names could change the answer. What is not allowed at all is not let out
+    /// unseen either.
     pub(super) fn needs_claim(self) -> bool {
         match self.ground() {
-            Err(_) => false,
+            Err(_) => true,
             Ok(Ground::Name(..)) => !self.policy.allow_internet || !self.policy.deny_domains.is_empty(),
             Ok(Ground::Address(_) | Ground::Internet) => !self.policy.deny_domains.is_empty(),
         }

@@ -184,6 +184,13 @@ fn quic_is_refused_where_names_decide() {
     named.bind(&name("example.com"), Ipv4Addr::new(9, 9, 9, 9), TTL);
     assert_eq!(refusal(named.judge(Transport::Udp, to("9.9.9.9:443"))).code, RefusalCode::NameHidden);
     assert!(named.judge(Transport::Udp, to("9.9.9.9:123")).is_allowed());
+    let denying =
+        guard(json!({"allow_internet": true, "deny_domains": ["bad.com"], "allow_cidrs": ["9.9.9.0/24"]}));
+    assert_eq!(refusal(denying.judge(Transport::Udp, to("1.2.3.4:443"))).code, RefusalCode::NameHidden);
+    assert!(
+        denying.judge(Transport::Udp, to("9.9.9.9:443")).is_allowed(),
+        "an address that is allowed as such"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,6 +202,11 @@ async fn a_flow_outlives_the_binding_it_came_from_but_not_the_rule() {
     assert!(!guard.judge(Transport::Tcp, there).is_allowed());
     assert!(guard.rejudge(Transport::Tcp, there, Some("example.com")).is_allowed());
     assert!(!guard.rejudge(Transport::Tcp, there, None).is_allowed());
+    assert!(guard.needs_claim(there));
+    let claimed = |resolved, name: &str| guard.rejudge_claim(there, resolved, &Claim::Sni(name.to_owned()));
+    assert!(claimed(Some("example.com"), "example.com").is_allowed());
+    assert!(!claimed(Some("example.com"), "evil.com").is_allowed());
+    assert!(!claimed(None, "example.com").is_allowed(), "a name that the guest says opens nothing by itself");
     let mut generation = guard.watch();
     generation.mark_unchanged();
     guard.set_policy(policy(json!({"allow_domains": ["example.org"]})));

@@ -145,6 +145,18 @@ async fn a_silent_a_failing_and_a_closed_server_are_passed_over_and_not_asked_fi
 }
 
 #[tokio::test]
+async fn servers_that_fail_at_once_are_asked_twice_and_the_failure_comes_at_once() {
+    let failing = Server::start().await;
+    failing.on("example.com.", Script { code: ResponseCode::ServFail, ..Script::default() });
+    let guest = online(vec![failing.address]);
+    let started = Instant::now();
+    let heard = guest.ask("example.com.", RecordType::A).await;
+    assert_eq!(heard.message.metadata.response_code, ResponseCode::ServFail);
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(failing.asked(), 2);
+}
+
+#[tokio::test]
 async fn when_nobody_answers_the_failure_comes_in_time_and_says_who_did_what() {
     let silent = Server::start().await;
     silent.on("example.com.", Script { silent: true, ..Script::default() });
