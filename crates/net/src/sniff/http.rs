@@ -1,7 +1,7 @@
 //! The host in the head of an HTTP/1 request.
 //!
 //! Stricter than servers are: where two of them could read different hosts out of the same bytes (two headers, folded
-//! lines, a target that disagrees), the request names nobody.
+//! lines, a target that disagrees), the request names nobody. Only the first request of a connection is looked at.
 
 use super::{Claim, Reading};
 
@@ -9,48 +9,35 @@ use super::{Claim, Reading};
 const MAX_METHOD: usize = 64;
 
 pub(super) fn read(bytes: &[u8]) -> Reading {
-    // Servers pass over empty lines before a request.
-    let bytes = bytes.trim_ascii_start_of_lines();
-    let Some(first) = first_line(bytes) else {
-        return if may_be_method(bytes) { Reading::Unfinished } else { Reading::Done(Claim::Opaque) };
+    let bytes = without_start(bytes);
+    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+        // The end of the line may be on its way.
+        let line = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        return if begins_with_method(line) { Reading::Unfinished } else { Reading::Done(Claim::Opaque) };
     };
-    let Some(target) = target(first) else {
-        return Reading::Done(Claim::Opaque);
+    let authority = match request(&bytes[..end]) {
+        Request::None => return Reading::Done(Claim::Opaque),
+        Request::Hidden => return Reading::Done(Claim::NoHost),
+        Request::Plain { authority } => authority,
     };
-    let Target::Names(authority) = target else {
-        return Reading::Done(Claim::NoHost);
-    };
-    match headers(bytes) {
+    match headers(&bytes[end + 1..]) {
         Headers::Unfinished => Reading::Unfinished,
         Headers::Ambiguous => Reading::Done(Claim::NoHost),
         Headers::Read(host) => Reading::Done(agreed(authority, host)),
     }
 }
 
-trait Lines {
-    fn trim_ascii_start_of_lines(&self) -> &Self;
+/// Without the empty lines and the spaces that servers pass over before a request.
+fn without_start(bytes: &[u8]) -> &[u8] {
+    let is_passed_over = |byte: &u8| is_space(byte) || matches!(byte, b'\r' | b'\n');
+    let start = bytes.iter().position(|byte| !is_passed_over(byte)).unwrap_or(bytes.len());
+    &bytes[start..]
 }
 
-impl Lines for [u8] {
-    fn trim_ascii_start_of_lines(&self) -> &[u8] {
-        let start = self.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(self.len());
-        &self[start..]
-    }
-}
-
-fn first_line(bytes: &[u8]) -> Option<&[u8]> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    Some(&bytes[..end])
-}
-
-/// Whether an unfinished first line can become a request: a method, and text after it.
-fn may_be_method(line: &[u8]) -> bool {
+/// Whether this is a method, or can become one. Most binary protocols end here, by their first byte or soon after.
+fn begins_with_method(line: &[u8]) -> bool {
     let method = line.split(is_space).next().unwrap_or_default();
-    let text = line.iter().all(|byte| *byte >= b' ' || is_space(byte) || *byte == b'\r');
-    method.len() <= MAX_METHOD
-        && method.iter().all(is_token)
-        && (line.is_empty() || !method.is_empty())
-        && text
+    method.len() <= MAX_METHOD && method.iter().all(is_token)
 }
 
 fn is_space(byte: &u8) -> bool {
@@ -61,32 +48,31 @@ fn is_token(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)
 }
 
-enum Target<'a> {
-    /// The authority in the target, if there is one; the headers decide too.
-    Names(Option<&'a [u8]>),
-    /// A version of HTTP that names nobody, or not in the clear.
+/// What the first line is.
+enum Request<'a> {
+    None,
+    /// HTTP/1, with the authority in its target if there is one; the headers decide too.
+    Plain {
+        authority: Option<&'a [u8]>,
+    },
+    /// HTTP that names nobody, or not in the clear, or that not every server takes for the same.
     Hidden,
 }
 
-/// What the first line asks for. `None`: it is no HTTP.
-fn target(line: &[u8]) -> Option<Target<'_>> {
-    if !may_be_method(line) {
-        return None;
-    }
+fn request(line: &[u8]) -> Request<'_> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let words: Vec<&[u8]> = line.split(is_space).filter(|word| !word.is_empty()).collect();
-    let version = words.last().filter(|_| words.len() > 2).and_then(|word| word.get(..5));
-    let is_http = version.is_some_and(|version| version.eq_ignore_ascii_case(b"HTTP/"));
+    let is_version = |word: &&[u8]| word.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"HTTP/"));
+    let is_clean = line.iter().all(|byte| is_space(byte) || *byte > b' ');
     match words[..] {
-        // What came before version 1.0 had neither version nor headers, and some servers still answer it.
-        [b"GET", ..] if !is_http => Some(Target::Hidden),
-        [method, target, version] if is_http => {
-            let is_one = version[5..].starts_with(b"1.");
-            let clean = !line.contains(&b'\r');
-            Some(if is_one && clean { Target::Names(authority(method, target)) } else { Target::Hidden })
+        [first, ..] if !begins_with_method(first) => Request::None,
+        [method, target, version] if is_version(&version) && version[5..].starts_with(b"1.") && is_clean => {
+            Request::Plain { authority: authority(method, target) }
         }
-        [..] if is_http => Some(Target::Hidden),
-        [..] => None,
+        // What came before version 1.0 had neither version nor headers, and some servers still answer it.
+        [b"GET", ..] => Request::Hidden,
+        [_, ref rest @ ..] if rest.iter().any(is_version) => Request::Hidden,
+        [..] => Request::None,
     }
 }
 
@@ -111,9 +97,10 @@ enum Headers<'a> {
     Read(Option<&'a [u8]>),
 }
 
+/// Reads the lines after the first.
 fn headers(bytes: &[u8]) -> Headers<'_> {
     let mut host = None;
-    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').skip(1);
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
     loop {
         let Some(line) = lines.next().and_then(|line| line.strip_suffix(b"\n")) else {
             return Headers::Unfinished;

@@ -106,6 +106,7 @@ fn the_host_of_a_request_is_found() {
     let cases = [
         ("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", "example.com"),
         ("\r\n\r\nGET / HTTP/1.1\r\nhOsT:example.com:8080\r\nX: y\r\n\r\nbody", "example.com"),
+        (" \tGET / HTTP/1.1\r\nHost: example.com\r\n\r\n", "example.com"),
         ("POST /http://other/ HTTP/1.0\nAccept: */*\nHost:  example.com  \n\n", "example.com"),
         ("GET http://Example.com/x HTTP/1.1\r\nHost: example.com\r\n\r\n", "Example.com"),
         ("GET http://example.com:80?x HTTP/1.1\r\n\r\n", "example.com"),
@@ -134,19 +135,26 @@ fn a_request_that_servers_could_read_differently_names_nobody() {
         "GET / HTTP/1.1\r\nHost: b.com@a.com\r\n\r\n",
         "GET http://a.com/ HTTP/1.1\r\nHost: b.com\r\n\r\n",
         "GET http://b.com@a.com/ HTTP/1.1\r\n\r\n",
+        "POST /\x01 HTTP/1.1\r\nHost: a.com\r\n\r\n",
+        "POST / HTTP/1.1 x\r\nHost: a.com\r\n\r\n",
+        "POST HTTP/1.1\r\nHost: a.com\r\n\r\n",
         "GET / /x HTTP/1.1\r\nHost: a.com\r\n\r\n",
         "GET /\r\n",
+        "GET\r\n",
         "GET / http/2.0\r\nHost: a.com\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ];
     for request in ambiguous {
         assert_eq!(sniff(request.as_bytes()), Some(Claim::NoHost), "{request:?}");
+        assert_eq!(in_pieces(request.as_bytes(), &[1]), Some(Claim::NoHost), "{request:?} byte by byte");
     }
 }
 
 #[test]
 fn other_protocols_are_opaque_from_their_first_line() {
-    let greetings: [&[u8]; 6] = [
+    let greetings: [&[u8]; 8] = [
+        b"\x20\x00\x00\x01\x85",
+        b"A\x00\x00\x00\x01 \x02",
         b"SSH-2.0-OpenSSH_10.0 Debian-5\r\n",
         b"EHLO example.com\r\n",
         b"\x00\x00\x00\x08\x04\xd2\x16\x2f",
