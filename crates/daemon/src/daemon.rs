@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::ledger::{self, LedgerError, Loaded};
 use crate::lock::{DaemonLock, LockError};
 use crate::machines::{Machines, QemuMachines};
+use crate::network::Network;
 use crate::pool;
 use crate::registry::{self, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
@@ -35,6 +36,8 @@ pub enum OpenError {
     Lock(#[from] LockError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error("the network cannot be set up: {0}")]
+    Network(#[source] io::Error),
     #[error("{path} cannot be made: {source}")]
     Directory {
         path: PathBuf,
@@ -60,15 +63,11 @@ impl Daemon {
     /// The same over other machines than QEMU's.
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
-        if config.network.default_allow_internet {
-            tracing::warn!(
-                "network.default_allow_internet is set, but this version has no way out: workspaces stay offline"
-            );
-        }
         let lock = DaemonLock::acquire(&config.paths.lock_file())?;
         let registry = load_registry(&config)?;
         let leftovers = Leftovers::find(&config.paths, &registry);
-        let shared = Arc::new(Shared::new(config, machines, registry, lock));
+        let network = Network::open(&config).map_err(OpenError::Network)?;
+        let shared = Arc::new(Shared::new(config, machines, registry, network, lock));
         recover(&shared);
         shared.save().await?;
         shared.tasks.spawn(sweep::run(Arc::clone(&shared), leftovers));

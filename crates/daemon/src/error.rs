@@ -10,9 +10,11 @@ use agentiso_core::ids::SessionId;
 use agentiso_core::lifecycle::Refusal;
 use agentiso_core::memory::HostMemoryShort;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
+use agentiso_core::network::PolicyProblems;
 use agentiso_core::quota::QuotaExceeded;
 use agentiso_core::resources::OutOfRange;
 use agentiso_core::space::HostSpaceShort;
+use agentiso_net::gateway::ForwardError;
 use thiserror::Error;
 
 use crate::ledger::LedgerError;
@@ -44,6 +46,14 @@ pub enum OpError {
     HostMemory(#[from] HostMemoryShort),
     #[error(transparent)]
     NoAddress(#[from] SubnetFull),
+    #[error("the network policy is not valid: {0}")]
+    Policy(#[from] PolicyProblems),
+    #[error("port {guest_port} of workspace {name} cannot be forwarded: {source}")]
+    Forward { name: WorkspaceName, guest_port: u16, source: ForwardError },
+    #[error("port {guest_port} of workspace {name} is not forwarded{}", forwarded(.known))]
+    NoForward { name: WorkspaceName, guest_port: u16, known: Vec<u16> },
+    #[error("port {port} of the host is agentiso's own")]
+    OwnPort { port: u16 },
     #[error("the host has no space left: {what}")]
     NoSpace { what: String },
     #[error(transparent)]
@@ -159,6 +169,13 @@ impl OpError {
             Self::Quota(_) => "quota_exceeded",
             Self::HostMemory(_) => "host_memory",
             Self::NoAddress(_) => "no_address",
+            Self::Policy(_) => "bad_policy",
+            Self::Forward { source: ForwardError::InUse { .. }, .. } => "port_in_use",
+            Self::Forward { source: ForwardError::Exists { .. }, .. } => "forward_exists",
+            Self::Forward { source: ForwardError::NoPort | ForwardError::Privileged { .. }, .. }
+            | Self::OwnPort { .. } => "bad_port",
+            Self::Forward { .. } => "forward_failed",
+            Self::NoForward { .. } => "no_forward",
             Self::NoSpace { .. } | Self::HostSpace(_) => "no_space",
             Self::DiskQuota { .. } => "disk_quota",
             Self::SnapshotNotFound { .. } => "snapshot_not_found",
@@ -215,6 +232,14 @@ impl OpError {
             }
             Self::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".to_owned(),
             Self::NoAddress(_) => "destroy workspaces that are no longer needed".to_owned(),
+            Self::Policy(_) => "correct the fields that are named; the others keep their value".to_owned(),
+            Self::Forward { source: ForwardError::Exists { .. }, .. } => {
+                "use it as it is, or remove it first with port_forward (action remove)".to_owned()
+            }
+            Self::Forward { .. } | Self::OwnPort { .. } => {
+                "leave host_port out to have a free one chosen, or give another from 1024 on".to_owned()
+            }
+            Self::NoForward { .. } => "workspace_info shows the ports that are forwarded".to_owned(),
             Self::NoSpace { .. }
             | Self::HostSpace(_)
             | Self::Ledger(_)
@@ -315,6 +340,10 @@ impl OpError {
             | Self::Quota(_)
             | Self::HostMemory(_)
             | Self::NoAddress(_)
+            | Self::Policy(_)
+            | Self::Forward { .. }
+            | Self::NoForward { .. }
+            | Self::OwnPort { .. }
             | Self::NoSpace { .. }
             | Self::HostSpace(_)
             | Self::Snapshot { source: SnapshotFailure::NoSpace { .. }, .. }
@@ -359,6 +388,10 @@ impl OpError {
             | Self::TooManyWorkspaces { .. }
             | Self::Quota(_)
             | Self::NoAddress(_)
+            | Self::Policy(_)
+            | Self::Forward { .. }
+            | Self::NoForward { .. }
+            | Self::OwnPort { .. }
             | Self::NoSpace { .. }
             | Self::HostSpace(_)
             | Self::DiskQuota { .. }
@@ -407,6 +440,15 @@ fn refusal_hint(refusal: Refusal) -> &'static str {
         }
         Refusal::Suspended => "delete snapshots or free space on the host's disk; it goes on by itself",
         Refusal::BeingDestroyed => "create another with workspace_create",
+    }
+}
+
+fn forwarded(known: &[u16]) -> String {
+    match known {
+        [] => "; none of its ports is".to_owned(),
+        known => {
+            format!("; forwarded are: {}", known.iter().map(u16::to_string).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

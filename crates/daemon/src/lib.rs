@@ -22,6 +22,7 @@ mod logs;
 pub mod machines;
 mod main_loop;
 mod mcp;
+mod network;
 mod pool;
 mod registry;
 mod runner;

@@ -13,9 +13,11 @@ const MAX_TAIL_BYTES: u64 = 1 << 20;
 pub(crate) fn read(directory: &Path, kind: LogKind, max_lines: usize) -> io::Result<Logs> {
     let one = |file: &str| tail(&directory.join(file), max_lines).map(Some);
     Ok(match kind {
-        LogKind::Console => Logs { console: one("console.log")?, stderr: None },
-        LogKind::Stderr => Logs { console: None, stderr: one("stderr.log")? },
-        LogKind::All => Logs { console: one("console.log")?, stderr: one("stderr.log")? },
+        LogKind::Console => Logs { console: one("console.log")?, ..Logs::default() },
+        LogKind::Stderr => Logs { stderr: one("stderr.log")?, ..Logs::default() },
+        LogKind::All => Logs { console: one("console.log")?, stderr: one("stderr.log")?, network: None },
+        // Not in a file.
+        LogKind::Network => Logs::default(),
     })
 }
 

@@ -17,6 +17,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
+use crate::info::NetworkInfo;
 use crate::machines::{ExecSpec, ImageRef, Machine, MachineSpec, Progress};
 use crate::registry::Place;
 use crate::shared::Shared;
@@ -104,6 +105,7 @@ async fn remove(shared: &Shared, spec: &MachineSpec) {
     if let Err(error) = shared.machines.erase(spec).await {
         tracing::error!(%error, "a machine of the pool left something behind");
     }
+    shared.network.leave(&spec.id);
     shared.state().registry.release_place(place_of(spec));
 }
 
@@ -187,6 +189,10 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         admitted.map_err(|error| error.to_string())?;
         let place = shared.state().registry.take_place().map_err(|error| error.to_string())?;
         let spec = shared.standby_spec(place, image.clone(), resources);
+        if let Err(error) = shared.network.seat(place, &spec.hostname, &NetworkInfo::default()) {
+            shared.state().registry.release_place(place);
+            return Err(error.to_string());
+        }
         // Dropped when the daemon closes; what was made of it by then is removed all the same.
         let mut made = Unfinished { shared, spec: Some(spec.clone()), machine: None };
         let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);

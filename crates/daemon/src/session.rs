@@ -4,6 +4,7 @@
 mod birth;
 mod carry;
 mod forks;
+mod network;
 mod snapshots;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use agentiso_core::ids::SessionId;
 use agentiso_core::lifecycle::{Operation, PublicState};
 use agentiso_core::names::WorkspaceRef;
+use agentiso_core::network::NetworkPolicy;
 use agentiso_core::resources::Resources;
 
 use crate::error::OpError;
@@ -160,9 +162,6 @@ impl Session {
     /// Fills in what the caller left open.
     fn resolve(&self, request: CreateRequest) -> Result<Wanted, OpError> {
         let config = &self.shared().config;
-        if request.allow_internet == Some(true) {
-            return Err(OpError::Unsupported { what: "allow_internet: true".to_owned() });
-        }
         let default = config.default_resources();
         let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
         Ok(Wanted {
@@ -174,18 +173,22 @@ impl Session {
                 memory_mb: request.memory_mb.unwrap_or(default.memory_mb),
                 disk_gb: request.disk_gb.unwrap_or(default.disk_gb),
             },
-            network: self.default_network(),
+            network: NetworkInfo {
+                policy: request.network.apply_to(&self.default_network().policy)?,
+                port_forwards: Vec::new(),
+            },
             created_at: jiff::Timestamp::now(),
         })
     }
 
     fn default_network(&self) -> NetworkInfo {
-        NetworkInfo {
-            allow_internet: false,
-            allow_inter_vm: self.shared().config.network.default_allow_inter_vm,
-            allowed_ports: Vec::new(),
-            port_forwards: Vec::new(),
-        }
+        let config = &self.shared().config.network;
+        let policy = NetworkPolicy {
+            allow_internet: config.default_allow_internet,
+            allow_inter_vm: config.default_allow_inter_vm,
+            ..NetworkPolicy::default()
+        };
+        NetworkInfo { policy, port_forwards: Vec::new() }
     }
 
     fn image(&self, name: &agentiso_core::names::ImageName) -> Result<ImageRef, OpError> {
@@ -294,6 +297,11 @@ impl Session {
     ) -> Result<Logs, OpError> {
         let _call = self.begin_call();
         let workspace = self.owned(wanted)?;
+        if kind == LogKind::Network {
+            let records = self.shared().network.log(&workspace.id).map(|log| log.tail(max_lines));
+            let lines: Vec<_> = records.iter().flatten().map(ToString::to_string).collect();
+            return Ok(Logs { network: Some(lines.join("\n")), ..Logs::default() });
+        }
         let directory = self.shared().spec(&workspace).data_dir;
         let read = tokio::task::spawn_blocking(move || logs::read(&directory, kind, max_lines)).await;
         let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
+use crate::network::Network;
 use crate::pool::Pool;
 use crate::registry::{self, Place, Registry, Status, Workspace};
 use crate::runner::Handle;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) forks: Semaphore,
     pub(crate) space: SpacePromises,
     pub(crate) pool: Pool,
+    pub(crate) network: Network,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
     pub(crate) tasks: TaskTracker,
     _lock: DaemonLock,
@@ -56,12 +58,14 @@ impl Shared {
         config: Config,
         machines: Arc<dyn Machines>,
         registry: Registry,
+        network: Network,
         lock: DaemonLock,
     ) -> Self {
         Self {
             forks: Semaphore::new(turns(config.resources.max_concurrent_forks)),
             space: SpacePromises::default(),
             pool: Pool::default(),
+            network,
             store: Store::new(config.paths.state_file.clone()),
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
             config,
@@ -102,6 +106,8 @@ impl Shared {
         state.generation += 1;
         state.registry.remove(id);
         state.runners.remove(id);
+        // Under the lock: whoever gets its address next finds the seat free.
+        self.network.leave(id);
     }
 
     /// Returns once everything changed so far is on disk.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::names::ImageName;
+use agentiso_core::network::PolicyChange;
 use agentiso_daemon::{CreateRequest, ExecSpec, LogKind, OpError, Progress, SessionKind};
 use support::{Fault, World, by_name, eventually, named, open, small};
 
@@ -80,8 +81,9 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_made() {
         panic!("it was made")
     };
     assert_eq!(problems.len(), 3);
-    let internet = CreateRequest { allow_internet: Some(true), ..small() };
-    assert_eq!(session.create(internet, &quiet()).await.unwrap_err().code(), "unsupported");
+    let network = PolicyChange { deny_cidrs: Some(vec!["10.0.0.0/99".to_owned()]), ..Default::default() };
+    let closed = CreateRequest { network, ..small() };
+    assert_eq!(session.create(closed, &quiet()).await.unwrap_err().code(), "bad_policy");
     let image = CreateRequest { base_image: Some(ImageName::parse("alpine").unwrap()), ..small() };
     let missing = session.create(image, &quiet()).await.unwrap_err();
     assert!(missing.hint().unwrap().contains("agentiso image build"), "{missing:?}");

@@ -29,6 +29,8 @@ pub(crate) const TOOLS: &[&Tool] = &[
     &tools::file_list::TOOL,
     &tools::snapshot::TOOL,
     &tools::workspace_fork::TOOL,
+    &tools::network_policy::TOOL,
+    &tools::port_forward::TOOL,
 ];
 
 /// What one listed tool does under several actions, as tools of their own: easier for small models. Listed only

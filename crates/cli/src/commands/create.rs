@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::network::PolicyChange;
 use agentiso_daemon::Rung;
 use agentiso_daemon::control::wire::CreateParams;
 use serde_json::json;
@@ -54,7 +55,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         vcpus,
         memory_mb: memory,
         disk_gb: disk,
-        allow_internet: None,
+        network: PolicyChange::default(),
     };
     let created = runtime::block_on(async { Client::open(context).await?.create(params, &display).await })??;
     let workspace = &created.workspace;

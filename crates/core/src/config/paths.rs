@@ -72,6 +72,12 @@ impl Paths {
         self.run.join(format!("n-{}", id.short()))
     }
 
+    /// Whether a file in the run directory is such a socket.
+    pub fn is_workspace_net(name: &std::ffi::OsStr) -> bool {
+        let short = name.to_str().and_then(|name| name.strip_prefix("n-"));
+        short.is_some_and(|short| short.len() == 8 && short.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    }
+
     pub fn workspace_data(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
         self.workspaces.join(id.to_string())
     }

@@ -187,7 +187,7 @@ async fn create(session: &Session, params: CreateParams, outbox: &Outbox) -> Res
         vcpus: params.vcpus,
         memory_mb: params.memory_mb,
         disk_gb: params.disk_gb,
-        allow_internet: params.allow_internet,
+        network: params.network,
     };
     let created = session.create(request, &outbox.progress()).await?;
     Ok(CreateResult {

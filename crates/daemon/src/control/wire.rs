@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::{Phase, PublicState};
+use agentiso_core::network::PolicyChange;
 use agentiso_core::resources::Resources;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -94,7 +95,8 @@ pub struct CreateParams {
     pub vcpus: Option<u32>,
     pub memory_mb: Option<u32>,
     pub disk_gb: Option<u32>,
-    pub allow_internet: Option<bool>,
+    #[serde(default)]
+    pub network: PolicyChange,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use agentiso_core::ids::{SessionId, WorkspaceId};
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::network::{NetworkPolicy, PolicyChange};
 use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,8 @@ pub struct CreateRequest {
     pub vcpus: Option<u32>,
     pub memory_mb: Option<u32>,
     pub disk_gb: Option<u32>,
-    pub allow_internet: Option<bool>,
+    /// What differs from the configured policy.
+    pub network: PolicyChange,
 }
 
 #[derive(Clone, Debug)]
@@ -78,14 +80,42 @@ pub struct WorkspaceInfo {
     pub rung: Option<Rung>,
 }
 
+/// What a workspace may reach, and the ports of the host that lead into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredNetwork", into = "StoredNetwork")]
 pub struct NetworkInfo {
-    pub allow_internet: bool,
-    pub allow_inter_vm: bool,
-    #[serde(default)]
-    pub allowed_ports: Vec<u16>,
-    #[serde(default)]
+    pub policy: NetworkPolicy,
     pub port_forwards: Vec<PortForward>,
+}
+
+/// The same as it is written: the policy's fields beside the forwards.
+#[derive(Serialize, Deserialize)]
+struct StoredNetwork {
+    #[serde(default)]
+    port_forwards: Vec<PortForward>,
+    #[serde(flatten)]
+    policy: serde_json::Map<String, serde_json::Value>,
+}
+
+impl From<StoredNetwork> for NetworkInfo {
+    fn from(stored: StoredNetwork) -> Self {
+        let policy = serde_json::from_value(stored.policy.into()).unwrap_or_else(|error| {
+            // To guess what a rule meant could open what was to be closed.
+            tracing::error!(%error, "the network policy of a workspace is not understood; nothing is allowed");
+            NetworkPolicy::default()
+        });
+        Self { policy, port_forwards: stored.port_forwards }
+    }
+}
+
+impl From<NetworkInfo> for StoredNetwork {
+    fn from(info: NetworkInfo) -> Self {
+        let policy = match serde_json::to_value(info.policy) {
+            Ok(serde_json::Value::Object(fields)) => fields,
+            Ok(_) | Err(_) => serde_json::Map::new(),
+        };
+        Self { port_forwards: info.port_forwards, policy }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +129,8 @@ pub struct PortForward {
 pub enum LogKind {
     Console,
     Stderr,
+    /// What its machine opened and was refused.
+    Network,
     All,
 }
 
@@ -109,4 +141,6 @@ pub struct Logs {
     pub console: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
 }

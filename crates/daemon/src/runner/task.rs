@@ -15,7 +15,7 @@ use super::suspend::LOOK_AGAIN;
 use crate::error::OpError;
 use crate::machines::Progress;
 use crate::machines::{ExitReason, Machine, MachineSpec};
-use crate::registry::{Registry, Status, Workspace};
+use crate::registry::{Place, Registry, Status, Workspace};
 use crate::shared::Shared;
 
 /// Whoever takes snapshots in a row, or uses the host otherwise, comes first.
@@ -79,6 +79,10 @@ impl Runner {
         let (queue, requests) = mpsc::channel(QUEUE_LENGTH);
         let (live, published) = watch::channel(live);
         shared.state().runners.insert(workspace.id, Handle { queue, live: published });
+        let place = Place { id: workspace.id, address: workspace.address };
+        if let Err(error) = shared.network.seat(place, &workspace.name.hostname(), &workspace.network) {
+            tracing::error!(workspace = %workspace.name, %error, "it has no network");
+        }
         Self {
             shared: Arc::clone(shared),
             id: workspace.id,

@@ -8,12 +8,14 @@
 //! like one may be a name.
 
 mod names;
+mod network;
 mod param;
 mod reader;
 mod values;
 mod words;
 
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
+pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
 pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text, Texts};

@@ -5,6 +5,8 @@ pub(crate) mod file_edit;
 pub(crate) mod file_list;
 pub(crate) mod file_read;
 pub(crate) mod file_write;
+pub(crate) mod network_policy;
+pub(crate) mod port_forward;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_create;
 pub(crate) mod snapshot_delete;

@@ -1,6 +1,7 @@
 //! How workspaces look in answers.
 
 use agentiso_core::lifecycle::PublicState;
+use agentiso_core::network::{CidrRule, DomainRule, NetworkPolicy};
 use agentiso_core::resources::Resources;
 use agentiso_daemon::{ForkedFrom, SnapshotInfo, WorkspaceInfo};
 use serde_json::{Value, json};
@@ -11,6 +12,30 @@ pub(super) fn state(state: PublicState) -> &'static str {
         PublicState::Stopped => "stopped",
         PublicState::Suspended => "suspended",
     }
+}
+
+/// The fields of the contract always, the others where they say something.
+pub(crate) fn policy(policy: &NetworkPolicy) -> Value {
+    let mut view = json!({
+        "allow_internet": policy.allow_internet,
+        "allow_inter_vm": policy.allow_inter_vm,
+        "allowed_ports": policy.allowed_ports,
+    });
+    let domains = |rules: &[DomainRule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let cidrs = |rules: &[CidrRule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let lists = [
+        ("allow_domains", domains(&policy.allow_domains)),
+        ("deny_domains", domains(&policy.deny_domains)),
+        ("allow_cidrs", cidrs(&policy.allow_cidrs)),
+        ("deny_cidrs", cidrs(&policy.deny_cidrs)),
+    ];
+    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        view[name] = list.into();
+    }
+    if let Some(mbps) = policy.bandwidth_mbps {
+        view["bandwidth_mbps"] = mbps.into();
+    }
+    view
 }
 
 pub(super) fn resources(resources: &Resources) -> Value {

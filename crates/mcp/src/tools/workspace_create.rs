@@ -1,12 +1,13 @@
 //! `workspace_create`: a machine of one's own.
 
+use agentiso_core::network::PolicyChange;
 use agentiso_core::resources::MIN_MEMORY_MB;
 use agentiso_daemon::CreateRequest;
 use serde_json::{Value, json};
 
 use super::view::{self, schema};
 use crate::answer::Answer;
-use crate::args::{Flag, Image, Integer, Invalid, NewName, Reader, Slot};
+use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const NAME: NewName = NewName {
@@ -41,6 +42,11 @@ const ALLOW_INTERNET: Flag = Flag {
     default: None,
 };
 
+const NETWORK_POLICY: Policy = Policy {
+    name: "network_policy",
+    about: "Fields of network_policy to begin with, such as allow_domains.",
+};
+
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_create",
     title: "Create a workspace",
@@ -53,6 +59,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&MEMORY_MB),
         Slot::Optional(&DISK_GB),
         Slot::Optional(&ALLOW_INTERNET),
+        Slot::Optional(&NETWORK_POLICY),
     ],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: false },
@@ -75,14 +82,16 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let memory_mb = args.optional(&Integer { max: limits.max_memory_mb.into(), ..MEMORY_MB });
     let disk_gb = args.optional(&Integer { max: limits.max_disk_gb.into(), ..DISK_GB });
     let allow_internet = args.optional(&ALLOW_INTERNET);
+    let network = args.optional(&NETWORK_POLICY);
     let request = args.finish((|| {
+        let network = network?.unwrap_or_default();
         Some(CreateRequest {
             name: name?,
             base_image: base_image?,
             vcpus: vcpus?.map(narrow),
             memory_mb: memory_mb?.map(narrow),
             disk_gb: disk_gb?.map(narrow),
-            allow_internet: allow_internet?,
+            network: PolicyChange { allow_internet: allow_internet?.or(network.allow_internet), ..network },
         })
     })())?;
     Ok(Box::pin(async move {

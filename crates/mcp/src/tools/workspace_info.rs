@@ -44,6 +44,8 @@ fn view_of(info: &WorkspaceInfo) -> Value {
         .iter()
         .map(|forward| json!({ "host_port": forward.host_port, "guest_port": forward.guest_port }))
         .collect();
+    let mut network = view::policy(&info.network.policy);
+    network["port_forwards"] = forwards.into();
     let snapshots: Vec<Value> = info.snapshots.iter().map(view::snapshot).collect();
     let mut view = json!({
         "workspace_id": info.id,
@@ -53,12 +55,7 @@ fn view_of(info: &WorkspaceInfo) -> Value {
         "ip": info.ip,
         "owned": info.owned,
         "resources": view::resources(&info.resources),
-        "network": {
-            "allow_internet": info.network.allow_internet,
-            "allow_inter_vm": info.network.allow_inter_vm,
-            "allowed_ports": info.network.allowed_ports,
-            "port_forwards": forwards,
-        },
+        "network": network,
         "snapshots": snapshots,
         "created_at": info.created_at.to_string(),
     });

@@ -15,8 +15,13 @@ const MAX_BYTES: usize = 256 * 1024;
 /// An unknown word means all, as it did for earlier clients.
 const LOG_TYPE: Choice<LogKind> = Choice {
     name: "log_type",
-    about: "console: the kernel's. stderr: the virtualiser's.",
-    words: &[("console", LogKind::Console), ("stderr", LogKind::Stderr), ("all", LogKind::All)],
+    about: "console: the kernel's. stderr: the virtualiser's. network: connections opened and refused, with the reason.",
+    words: &[
+        ("console", LogKind::Console),
+        ("stderr", LogKind::Stderr),
+        ("network", LogKind::Network),
+        ("all", LogKind::All),
+    ],
     default: Some("all"),
     otherwise: Some(LogKind::All),
 };
@@ -32,7 +37,7 @@ pub(crate) const TOOL: Tool = Tool {
     name: "workspace_logs",
     title: "Read boot and machine logs",
     description: "Last lines of a workspace's console and of its virtualiser's messages. Use it when a workspace does \
-                  not boot or died; logs of programs inside are files, read them with exec or file_read.",
+                  not boot or died, or a connection fails; logs of programs inside are files, read them with exec or file_read.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&LOG_TYPE), Slot::Optional(&MAX_LINES)],
     output,
     hints: Hints::READS,
@@ -40,7 +45,8 @@ pub(crate) const TOOL: Tool = Tool {
 };
 
 fn output() -> Value {
-    json!({ "console": schema::optional_text(), "stderr": schema::optional_text() })
+    let text = schema::optional_text();
+    json!({ "console": text, "stderr": text, "network": text })
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
@@ -53,7 +59,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         let lines = usize::try_from(lines).unwrap_or(usize::MAX);
         let logs = call.session.logs(&workspace, kind, lines).await?;
         let mut answer = Map::new();
-        for (key, log) in [("console", logs.console), ("stderr", logs.stderr)] {
+        for (key, log) in [("console", logs.console), ("stderr", logs.stderr), ("network", logs.network)] {
             if let Some(log) = log {
                 answer.insert(key.to_owned(), end_of(log).into());
             }

@@ -43,6 +43,11 @@ impl Attachment {
         self.forwards.list()
     }
 
+    /// Has other VMs find it by another host name.
+    pub fn set_name(&self, name: &str) {
+        self.vm.set_name(name);
+    }
+
     /// VMs that share a group reach each other whatever their policies say about other VMs.
     pub fn set_groups(&self, groups: BTreeSet<String>) {
         *self.vm.groups.write().unwrap_or_else(PoisonError::into_inner) = groups;

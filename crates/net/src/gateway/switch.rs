@@ -55,7 +55,7 @@ impl Switch {
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Vm>> {
         let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        seats.values().find(|vm| vm.seat.name == name).cloned()
+        seats.values().find(|vm| vm.name() == name).cloned()
     }
 }
 
@@ -124,7 +124,7 @@ impl Vm {
         drop(tracks);
         let mut record = FlowRecord::now(FlowEvent::Opened, transport, to);
         record.guest_port = Some(source);
-        record.name = Some(other.seat.name.clone());
+        record.name = Some(other.name());
         record.rule = Some("allow_inter_vm".to_owned());
         self.log.record(record);
         Ok(())

@@ -39,6 +39,8 @@ pub(crate) struct Vm {
     pub(crate) connecting: Arc<Semaphore>,
     pub(crate) queries: Arc<Semaphore>,
     pub(crate) counters: Counters,
+    /// The seat's, until it gets another.
+    name: RwLock<String>,
     /// VMs with which it shares one of these may be reached.
     pub(crate) groups: RwLock<BTreeSet<String>>,
     /// Where the search for a free port of the gateway goes on.
@@ -67,6 +69,7 @@ impl Vm {
         let (link, frames) = Link::new(seat.mac, FRAMES_DOWN);
         let limits = settings.limits;
         let vm = Self {
+            name: RwLock::new(seat.name.clone()),
             seat,
             guard,
             log,
@@ -86,6 +89,14 @@ impl Vm {
             complaints: Mutex::new(Complaints { since: Instant::now(), made: 0 }),
         };
         (vm, frames)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.name.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Starts a task that ends, wherever it is, when the VM is detached.

@@ -39,7 +39,8 @@ pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> ag
                 address: spec.address,
                 prefix: subnet.prefix,
                 gateway: subnet.gateway,
-                dns: config.network.dns_servers.clone(),
+                // The gateway asks the configured servers, if the policy lets it.
+                dns: vec![subnet.gateway],
             }),
         },
         on_spawn,

@@ -1,0 +1,117 @@
+//! What a workspace may reach, and the ports of the host that lead into it. Both are the workspace's whether it runs or
+//! not.
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::WorkspaceRef;
+use agentiso_core::network::PolicyChange;
+
+use super::Session;
+use crate::error::OpError;
+use crate::info::{NetworkInfo, PortForward, WorkspaceInfo};
+use crate::registry::Workspace;
+
+impl Session {
+    /// Changes what a workspace may reach, at once and for good. What is open and no longer allowed ends.
+    pub async fn change_policy(
+        &self,
+        wanted: &WorkspaceRef,
+        change: &PolicyChange,
+    ) -> Result<WorkspaceInfo, OpError> {
+        let edit = |workspace: &Workspace| {
+            let policy = change.apply_to(&workspace.network.policy)?;
+            self.shared().network.set_policy(&workspace.id, &policy);
+            Ok(NetworkInfo { policy, ..workspace.network.clone() })
+        };
+        let undo = |id: &WorkspaceId, before: &NetworkInfo| {
+            self.shared().network.set_policy(id, &before.policy);
+        };
+        self.edit_network(wanted, edit, undo).await
+    }
+
+    /// Has a port of the host's loopback lead to a port of a workspace. Without a port of the host, a free one is
+    /// taken.
+    pub async fn forward_port(
+        &self,
+        wanted: &WorkspaceRef,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<(WorkspaceId, PortForward), OpError> {
+        if let Some(port) = host_port.filter(|port| self.own_ports().contains(port)) {
+            return Err(OpError::OwnPort { port });
+        }
+        let edit = |workspace: &Workspace| {
+            let name = || workspace.name.clone();
+            let added = self.shared().network.forward(&workspace.id, guest_port, host_port);
+            let added = added.ok_or_else(|| OpError::Busy { name: name() })?;
+            let added = added.map_err(|source| OpError::Forward { name: name(), guest_port, source })?;
+            let mut network = workspace.network.clone();
+            // One whose port could not be had after a restart is replaced.
+            network.port_forwards.retain(|forward| forward.guest_port != guest_port);
+            network.port_forwards.push(added);
+            Ok(network)
+        };
+        let undo = |id: &WorkspaceId, _before: &NetworkInfo| {
+            self.shared().network.end_forward(id, guest_port);
+        };
+        let info = self.edit_network(wanted, edit, undo).await?;
+        let added = info.network.port_forwards.iter().find(|forward| forward.guest_port == guest_port);
+        let added = added.copied().ok_or(OpError::Busy { name: info.name })?;
+        Ok((info.id, added))
+    }
+
+    /// Ends a forward and the connections through it.
+    pub async fn end_forward(
+        &self,
+        wanted: &WorkspaceRef,
+        guest_port: u16,
+    ) -> Result<WorkspaceInfo, OpError> {
+        let edit = |workspace: &Workspace| {
+            let mut network = workspace.network.clone();
+            let known: Vec<_> = network.port_forwards.iter().map(|forward| forward.guest_port).collect();
+            if !known.contains(&guest_port) {
+                return Err(OpError::NoForward { name: workspace.name.clone(), guest_port, known });
+            }
+            network.port_forwards.retain(|forward| forward.guest_port != guest_port);
+            self.shared().network.end_forward(&workspace.id, guest_port);
+            Ok(network)
+        };
+        let undo = |id: &WorkspaceId, before: &NetworkInfo| {
+            let ended = before.port_forwards.iter().find(|forward| forward.guest_port == guest_port);
+            // Somebody may have taken the port meanwhile; the ledger keeps it for the next start.
+            let _ =
+                ended.and_then(|ended| self.shared().network.forward(id, guest_port, Some(ended.host_port)));
+        };
+        self.edit_network(wanted, edit, undo).await
+    }
+
+    /// Ports on which agentiso itself listens, or will.
+    fn own_ports(&self) -> [u16; 2] {
+        let config = &self.shared().config;
+        [config.dashboard.port, config.mcp_bridge.port]
+    }
+
+    /// The edit and what it does to the network happen under one lock; if it cannot be saved, both are undone.
+    async fn edit_network(
+        &self,
+        wanted: &WorkspaceRef,
+        edit: impl FnOnce(&Workspace) -> Result<NetworkInfo, OpError>,
+        undo: impl FnOnce(&WorkspaceId, &NetworkInfo),
+    ) -> Result<WorkspaceInfo, OpError> {
+        let _call = self.begin_call();
+        self.refuse_when_closing()?;
+        let before = self.shared().change(|registry| {
+            let before = registry.find_owned(wanted, self.id(), self.kind())?.clone();
+            let network = edit(&before)?;
+            registry.update(&before.id, |workspace| workspace.network = network);
+            Ok::<_, OpError>(before)
+        })?;
+        if let Err(error) = self.shared().save().await {
+            undo(&before.id, &before.network);
+            self.shared().change(|registry| {
+                registry.update(&before.id, |workspace| workspace.network = before.network.clone());
+            });
+            return Err(OpError::Ledger(error));
+        }
+        self.info_of(&before)
+    }
+}

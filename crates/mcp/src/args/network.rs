@@ -1,0 +1,81 @@
+//! Values that say what a workspace may reach.
+
+use agentiso_core::network::{NetworkPolicy, PolicyChange};
+use serde_json::{Map, Value, json};
+
+use super::param::{Param, Parameter, parameter};
+use super::values::Integer;
+use super::words::describe;
+
+/// Ports of which there are more than anybody lists.
+const MAX_PORTS: usize = 256;
+
+/// A list of TCP ports.
+pub(crate) struct Ports {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Ports {
+    fn schema_of(&self) -> Value {
+        let items = json!({ "type": "integer", "minimum": 1, "maximum": u16::MAX });
+        json!({ "type": "array", "items": items, "maxItems": MAX_PORTS })
+    }
+}
+
+parameter!(Ports);
+
+impl Param for Ports {
+    type Output = Vec<i64>;
+
+    fn parse(&self, value: Value) -> Result<Vec<i64>, Vec<String>> {
+        let Value::Array(items) = value else {
+            return Err(vec![format!("must be a list of ports, not {}", describe(&value))]);
+        };
+        if items.len() > MAX_PORTS {
+            return Err(vec![format!("has {} entries; at most {MAX_PORTS} are allowed", items.len())]);
+        }
+        let one = Integer { name: self.name, about: self.about, min: 1, max: u16::MAX.into(), default: None };
+        let (mut ports, mut problems) = (Vec::with_capacity(items.len()), Vec::new());
+        for (index, item) in items.into_iter().enumerate() {
+            match one.parse(item) {
+                Ok(port) => ports.extend(i64::try_from(port)),
+                Err(found) => problems.extend(found.iter().map(|problem| format!("[{index}] {problem}"))),
+            }
+        }
+        if problems.is_empty() { Ok(ports) } else { Err(problems) }
+    }
+}
+
+/// A whole policy, or some fields of one.
+pub(crate) struct Policy {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Policy {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "object" })
+    }
+}
+
+parameter!(Policy);
+
+impl Param for Policy {
+    type Output = PolicyChange;
+
+    fn parse(&self, value: Value) -> Result<PolicyChange, Vec<String>> {
+        if !value.is_object() {
+            return Err(vec![format!(
+                "must be an object as network_policy takes it, not {}",
+                describe(&value)
+            )]);
+        }
+        let change: PolicyChange =
+            serde_json::from_value(value).map_err(|error| vec![format!("is no policy: {error}")])?;
+        match change.apply_to(&NetworkPolicy::default()) {
+            Ok(_) => Ok(change),
+            Err(problems) => Err(problems.iter().map(|problem| format!(".{problem}")).collect()),
+        }
+    }
+}

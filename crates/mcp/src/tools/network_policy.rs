@@ -1,0 +1,108 @@
+//! `network_policy`: what a workspace may reach.
+
+use agentiso_core::network::{MAX_BANDWIDTH_MBPS, MAX_RULES, PolicyChange};
+use serde_json::{Value, json};
+
+use super::shared::WORKSPACE;
+use super::view::{self, schema};
+use crate::answer::Answer;
+use crate::args::{Flag, Integer, Invalid, Ports, Reader, Slot, Texts};
+use crate::registry::{Call, Hints, Running, Tool};
+
+/// A name has at most 253 bytes, and some ports may follow.
+const MAX_RULE: usize = 512;
+
+const ALLOW_INTERNET: Flag = Flag {
+    name: "allow_internet",
+    about: "Everything public. Private, host and metadata addresses stay closed.",
+    default: None,
+};
+const ALLOW_INTER_VM: Flag = Flag {
+    name: "allow_inter_vm",
+    about: "Other workspaces that allow it too, by address or name.",
+    default: None,
+};
+const ALLOWED_PORTS: Ports =
+    Ports { name: "allowed_ports", about: "TCP ports that other workspaces may open here. Empty: all." };
+const ALLOW_DOMAINS: Texts = Texts {
+    name: "allow_domains",
+    about: "Names open without allow_internet: \"example.com\", \"*.example.com\", \"example.com:443\".",
+    max_items: MAX_RULES,
+    max: MAX_RULE,
+};
+const DENY_DOMAINS: Texts =
+    Texts { name: "deny_domains", about: "Names that stay closed.", max_items: MAX_RULES, max: MAX_RULE };
+const ALLOW_CIDRS: Texts = Texts {
+    name: "allow_cidrs",
+    about: "Addresses open by number, the only way to private ones: \"10.0.0.0/8:5432\".",
+    max_items: MAX_RULES,
+    max: MAX_RULE,
+};
+const DENY_CIDRS: Texts =
+    Texts { name: "deny_cidrs", about: "Addresses that stay closed.", max_items: MAX_RULES, max: MAX_RULE };
+const BANDWIDTH_MBPS: Integer = Integer {
+    name: "bandwidth_mbps",
+    about: "Limit each way. 0: none.",
+    min: 0,
+    max: MAX_BANDWIDTH_MBPS as u64,
+    default: None,
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "network_policy",
+    title: "Open or close a workspace's network",
+    description: "Change what a workspace may reach: nothing by default. Takes effect at once, running or stopped; \
+                  connections that are no longer allowed end. What is left out keeps its value; a list replaces the \
+                  list. Prefer allow_domains to allow_internet. Why a connection was refused is in workspace_logs \
+                  (log_type network).",
+    slots: &[
+        Slot::Target(&WORKSPACE),
+        Slot::Optional(&ALLOW_INTERNET),
+        Slot::Optional(&ALLOW_INTER_VM),
+        Slot::Optional(&ALLOWED_PORTS),
+        Slot::Optional(&ALLOW_DOMAINS),
+        Slot::Optional(&DENY_DOMAINS),
+        Slot::Optional(&ALLOW_CIDRS),
+        Slot::Optional(&DENY_CIDRS),
+        Slot::Optional(&BANDWIDTH_MBPS),
+    ],
+    output,
+    hints: Hints { read_only: false, destructive: false, idempotent: true },
+    prepare,
+};
+
+fn output() -> Value {
+    json!({ "workspace_id": schema::text(), "network_policy": schema::object() })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let workspace = args.target(&WORKSPACE, &call.implied);
+    let allow_internet = args.optional(&ALLOW_INTERNET);
+    let allow_inter_vm = args.optional(&ALLOW_INTER_VM);
+    let allowed_ports = args.optional(&ALLOWED_PORTS);
+    let allow_domains = args.optional(&ALLOW_DOMAINS);
+    let deny_domains = args.optional(&DENY_DOMAINS);
+    let allow_cidrs = args.optional(&ALLOW_CIDRS);
+    let deny_cidrs = args.optional(&DENY_CIDRS);
+    let bandwidth = args.optional(&BANDWIDTH_MBPS);
+    let (workspace, change) = args.finish((|| {
+        let change = PolicyChange {
+            allow_internet: allow_internet?,
+            allow_inter_vm: allow_inter_vm?,
+            allowed_ports: allowed_ports?,
+            allow_domains: allow_domains?,
+            deny_domains: deny_domains?,
+            allow_cidrs: allow_cidrs?,
+            deny_cidrs: deny_cidrs?,
+            bandwidth_mbps: bandwidth?.map(|mbps| i64::try_from(mbps).ok().filter(|mbps| *mbps > 0)),
+        };
+        Some((workspace?, change))
+    })())?;
+    Ok(Box::pin(async move {
+        let info = call.session.change_policy(&workspace, &change).await?;
+        Ok(Answer::json(json!({
+            "workspace_id": info.id,
+            "network_policy": view::policy(&info.network.policy),
+        })))
+    }))
+}

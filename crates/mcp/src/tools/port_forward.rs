@@ -1,0 +1,88 @@
+//! `port_forward`: ports of the host that lead into a workspace.
+
+use serde_json::{Value, json};
+
+use super::shared::WORKSPACE;
+use super::view::schema;
+use crate::answer::Answer;
+use crate::args::{Choice, Integer, Invalid, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+/// Ports below belong to the system.
+const LEAST_HOST_PORT: u64 = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Add,
+    Remove,
+}
+
+const ACTION: Choice<Action> = Choice {
+    name: "action",
+    about: "What to do.",
+    words: &[("add", Action::Add), ("remove", Action::Remove)],
+    default: None,
+    otherwise: None,
+};
+const GUEST_PORT: Integer = Integer {
+    name: "guest_port",
+    about: "TCP port inside the workspace.",
+    min: 1,
+    max: u16::MAX as u64,
+    default: None,
+};
+const HOST_PORT: Integer = Integer {
+    name: "host_port",
+    about: "add only: port of 127.0.0.1 on the host. Default: a free one.",
+    min: LEAST_HOST_PORT,
+    max: u16::MAX as u64,
+    default: None,
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "port_forward",
+    title: "Forward a port of the host into a workspace",
+    description: "Reach a server inside a workspace at 127.0.0.1 of the host, and only there. Lasts until it is \
+                  removed or the workspace is destroyed. The server must listen on 0.0.0.0 or the workspace's address.",
+    slots: &[
+        Slot::Required(&ACTION),
+        Slot::Target(&WORKSPACE),
+        Slot::Required(&GUEST_PORT),
+        Slot::Optional(&HOST_PORT),
+    ],
+    output,
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
+    prepare,
+};
+
+/// `remove` answers with a sentence.
+fn output() -> Value {
+    let port = schema::optional("integer");
+    json!({ "workspace_id": schema::optional("string"), "guest_port": port, "host_port": port })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let action = args.required(&ACTION);
+    let workspace = args.target(&WORKSPACE, &call.implied);
+    let guest_port = args.required(&GUEST_PORT);
+    let host_port = args.optional(&HOST_PORT);
+    let (action, workspace, guest_port, host_port) = args.finish((|| {
+        let port = |port: u64| u16::try_from(port).ok();
+        Some((action?, workspace?, port(guest_port?)?, host_port?.and_then(port)))
+    })())?;
+    Ok(Box::pin(async move {
+        match action {
+            Action::Add => {
+                let (id, added) = call.session.forward_port(&workspace, guest_port, host_port).await?;
+                Ok(Answer::json(json!({
+                    "workspace_id": id, "guest_port": added.guest_port, "host_port": added.host_port,
+                })))
+            }
+            Action::Remove => {
+                let info = call.session.end_forward(&workspace, guest_port).await?;
+                let text = format!("Port {guest_port} of workspace {} is no longer forwarded.", info.name);
+                Ok(Answer::text(text, json!({ "workspace_id": info.id, "guest_port": guest_port })))
+            }
+        }
+    }))
+}
