@@ -3,7 +3,9 @@
 use std::os::unix::net::UnixStream;
 
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
+use agentiso_core::network::PolicyChange;
 use agentiso_daemon::McpOptions;
+use agentiso_daemon::PortForward;
 use agentiso_daemon::SnapshotDiff;
 use agentiso_daemon::control::wire::{
     CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
@@ -147,6 +149,38 @@ impl Client {
         self.0.diff_snapshot(&wanted, name.as_str(), |event| show(display, &event)).await.map_err(refused)
     }
 
+    /// Changes what a workspace may reach; an empty change shows it.
+    pub(crate) async fn policy(&mut self, wanted: &str, change: PolicyChange) -> Result<Workspace, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.policy(&wanted, change).await.map_err(refused)
+    }
+
+    pub(crate) async fn forward(
+        &mut self,
+        wanted: &str,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<PortForward, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.forward(&wanted, guest_port, host_port).await.map_err(refused)
+    }
+
+    pub(crate) async fn end_forward(&mut self, wanted: &str, guest_port: u16) -> Result<Workspace, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.end_forward(&wanted, guest_port).await.map_err(refused)
+    }
+
+    pub(crate) async fn net_log(
+        &mut self,
+        wanted: &str,
+        lines: usize,
+        follow: bool,
+        on_event: impl FnMut(Event),
+    ) -> Result<(), Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.net_log(&wanted, lines, follow, on_event).await.map_err(refused)
+    }
+
     pub(crate) async fn fork(
         &mut self,
         mut params: ForkParams,
@@ -235,7 +269,7 @@ pub(crate) fn refused(error: ControlError) -> Failure {
 fn show(display: &Display, event: &Event) {
     match event {
         Event::Progress { step, fraction } => display.update(step, *fraction),
-        Event::Started { .. } | Event::Output { .. } => {}
+        Event::Started { .. } | Event::Output { .. } | Event::Flow(_) | Event::FlowsLost { .. } => {}
     }
 }
 

@@ -9,6 +9,7 @@ mod fork;
 mod image;
 mod init;
 mod logs;
+mod net;
 mod ps;
 mod restore;
 mod rm;
@@ -78,6 +79,7 @@ enum Command {
     Restore(restore::Arguments),
     Fork(fork::Arguments),
     Tree(tree::Arguments),
+    Net(net::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
 }
@@ -105,6 +107,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Restore(arguments) => restore::run(&context, &arguments),
         Command::Fork(arguments) => fork::run(&context, arguments),
         Command::Tree(arguments) => tree::run(&context, &arguments),
+        Command::Net(arguments) => net::run(&context, arguments),
         Command::Image(arguments) => image::run(&context, arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agentiso_core::network::PolicyChange;
 use futures::{SinkExt, StreamExt};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -16,7 +17,7 @@ use super::wire::{
     ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request, RestoreResult,
     Snapshot, SnapshotResult, StatusResult, WireError, Workspace,
 };
-use crate::info::{LogKind, Logs};
+use crate::info::{LogKind, Logs, PortForward};
 use crate::machines::{SnapshotDiff, TemplateInfo};
 
 /// A daemon that shuts down stops its machines first, in at most half a minute.
@@ -138,6 +139,34 @@ impl ControlClient {
         max_lines: usize,
     ) -> Result<Logs, ControlError> {
         self.ask(Op::Logs { workspace: workspace.to_owned(), kind, max_lines }).await
+    }
+
+    pub async fn policy(&mut self, workspace: &str, change: PolicyChange) -> Result<Workspace, ControlError> {
+        self.ask(Op::Policy { workspace: workspace.to_owned(), change }).await
+    }
+
+    pub async fn forward(
+        &mut self,
+        workspace: &str,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<PortForward, ControlError> {
+        self.ask(Op::Forward { workspace: workspace.to_owned(), guest_port, host_port }).await
+    }
+
+    pub async fn end_forward(&mut self, workspace: &str, guest_port: u16) -> Result<Workspace, ControlError> {
+        self.ask(Op::EndForward { workspace: workspace.to_owned(), guest_port }).await
+    }
+
+    /// The records are the events.
+    pub async fn net_log(
+        &mut self,
+        workspace: &str,
+        max_lines: usize,
+        follow: bool,
+        on_event: impl FnMut(Event),
+    ) -> Result<(), ControlError> {
+        self.call(Op::NetLog { workspace: workspace.to_owned(), max_lines, follow }, on_event).await
     }
 
     pub async fn snapshot(

@@ -10,6 +10,8 @@ use futures::StreamExt;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use tokio::sync::broadcast::error::RecvError;
+
 use super::wire::{
     Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
     ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply,
@@ -139,6 +141,25 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
         Op::ForkMany(params) => json(fork_many(session, params, outbox).await?),
         Op::ExportSnapshot(params) => json(export_snapshot(session, params, outbox).await?),
         Op::ImportSnapshot(params) => json(import_snapshot(session, params, outbox).await?),
+        Op::Policy { workspace, change } => {
+            let workspace = WorkspaceRef::parse(&workspace);
+            let info = match change.is_empty() {
+                true => session.info(&workspace).await?,
+                false => session.change_policy(&workspace, &change).await?,
+            };
+            json(view(info))
+        }
+        Op::Forward { workspace, guest_port, host_port } => {
+            let workspace = WorkspaceRef::parse(&workspace);
+            json(session.forward_port(&workspace, guest_port, host_port).await?.1)
+        }
+        Op::EndForward { workspace, guest_port } => {
+            json(view(session.end_forward(&WorkspaceRef::parse(&workspace), guest_port).await?))
+        }
+        Op::NetLog { workspace, max_lines, follow } => {
+            net_log(session, &WorkspaceRef::parse(&workspace), max_lines, follow, outbox).await?;
+            json(())
+        }
         Op::Templates => json(session.templates()),
         Op::ImageRmCheck { image } => {
             let image = ImageName::parse(&image).map_err(WireError::invalid)?;
@@ -231,6 +252,28 @@ async fn fork_many(
     let forked = session.fork_many(request, &outbox.progress()).await?;
     let BatchForked { workers, failures, warnings } = forked;
     Ok(ForkManyResult { workers: views(workers), failures, warnings })
+}
+
+async fn net_log(
+    session: &Session,
+    workspace: &WorkspaceRef,
+    max_lines: usize,
+    follow: bool,
+    outbox: &Outbox,
+) -> Result<(), WireError> {
+    let (tail, mut coming) = session.network_log(workspace, max_lines)?;
+    for record in tail {
+        outbox.event(Event::Flow(record)).await;
+    }
+    while follow {
+        match coming.recv().await {
+            Ok(record) => outbox.event(Event::Flow(record)).await,
+            Err(RecvError::Lagged(count)) => outbox.event(Event::FlowsLost { count }).await,
+            // The workspace is gone.
+            Err(RecvError::Closed) => break,
+        }
+    }
+    Ok(())
 }
 
 async fn export_snapshot(

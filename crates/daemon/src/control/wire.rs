@@ -7,6 +7,7 @@ use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::network::PolicyChange;
 use agentiso_core::resources::Resources;
+use agentiso_net::log::FlowRecord;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -78,6 +79,29 @@ pub enum Op {
     ForkMany(ForkManyParams),
     ExportSnapshot(ExportParams),
     ImportSnapshot(ImportParams),
+    /// Changes what a workspace may reach. Nothing in it: shows it.
+    Policy {
+        workspace: String,
+        #[serde(default)]
+        change: PolicyChange,
+    },
+    Forward {
+        workspace: String,
+        guest_port: u16,
+        #[serde(default)]
+        host_port: Option<u16>,
+    },
+    EndForward {
+        workspace: String,
+        guest_port: u16,
+    },
+    /// What a workspace opened and was refused, as events; with `follow` until the caller goes.
+    NetLog {
+        workspace: String,
+        max_lines: usize,
+        #[serde(default)]
+        follow: bool,
+    },
     Templates,
     /// Which workspaces would be lost with an image.
     ImageRmCheck {
@@ -184,6 +208,11 @@ pub enum Event {
     Output {
         stream: Stream,
         data: Blob,
+    },
+    Flow(FlowRecord),
+    /// So many were lost, because the reader is slow.
+    FlowsLost {
+        count: u64,
     },
 }
 

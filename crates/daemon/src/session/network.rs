@@ -5,10 +5,16 @@ use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::network::PolicyChange;
 
+use agentiso_net::log::FlowRecord;
+use tokio::sync::broadcast;
+
 use super::Session;
 use crate::error::OpError;
 use crate::info::{NetworkInfo, PortForward, WorkspaceInfo};
 use crate::registry::Workspace;
+
+/// The last records, and those to come until the workspace is gone.
+pub(crate) type FollowedLog = (Vec<FlowRecord>, broadcast::Receiver<FlowRecord>);
 
 impl Session {
     /// Changes what a workspace may reach, at once and for good. What is open and no longer allowed ends.
@@ -82,6 +88,14 @@ impl Session {
                 ended.and_then(|ended| self.shared().network.forward(id, guest_port, Some(ended.host_port)));
         };
         self.edit_network(wanted, edit, undo).await
+    }
+
+    /// What a workspace opened and was refused while this daemon runs: the last records, and those to come.
+    pub(crate) fn network_log(&self, wanted: &WorkspaceRef, count: usize) -> Result<FollowedLog, OpError> {
+        let _call = self.begin_call();
+        let workspace = self.owned(wanted)?;
+        let log = self.shared().network.log(&workspace.id).ok_or(OpError::Busy { name: workspace.name })?;
+        Ok(log.tail_and_follow(count))
     }
 
     /// Ports on which agentiso itself listens, or will.

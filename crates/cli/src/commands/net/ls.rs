@@ -1,0 +1,101 @@
+//! `agentiso net ls`.
+
+use std::process::ExitCode;
+
+use agentiso_core::network::NetworkPolicy;
+use agentiso_daemon::PortForward;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::{output, runtime};
+
+/// List what each workspace may reach, and the ports that lead into it
+#[derive(clap::Args, Debug)]
+#[command(visible_alias = "list")]
+pub(crate) struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let workspaces = runtime::block_on(async { Client::open(context).await?.workspaces().await })??;
+    if arguments.json {
+        let value = |workspace: &agentiso_daemon::control::wire::Workspace| {
+            json!({
+                "workspace_id": workspace.id, "name": workspace.name, "state": workspace.state,
+                "ip": workspace.ip, "network": workspace.network,
+            })
+        };
+        output::json(&workspaces.iter().map(value).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if workspaces.is_empty() {
+        output::line("no workspaces; `agentiso create` makes one")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = workspaces.iter().map(|workspace| {
+        let network = &workspace.network;
+        [
+            workspace.name.clone(),
+            workspace.ip.to_string(),
+            reach(&network.policy),
+            forwards(&network.port_forwards),
+        ]
+    });
+    output::line(&output::table(["NAME", "IP", "MAY REACH", "FORWARDS"], rows.collect()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A policy in a few words.
+pub(super) fn reach(policy: &NetworkPolicy) -> String {
+    let mut parts = Vec::new();
+    if policy.allow_internet {
+        parts.push("internet".to_owned());
+    }
+    parts.extend(policy.allow_domains.iter().map(ToString::to_string));
+    parts.extend(policy.allow_cidrs.iter().map(ToString::to_string));
+    if policy.allow_inter_vm {
+        parts.push("workspaces".to_owned());
+    }
+    if parts.is_empty() {
+        parts.push("nothing".to_owned());
+    }
+    let denied = policy.deny_domains.iter().map(ToString::to_string);
+    let denied: Vec<_> = denied.chain(policy.deny_cidrs.iter().map(ToString::to_string)).collect();
+    if !denied.is_empty() {
+        parts.push(format!("not {}", denied.join(" ")));
+    }
+    if let Some(mbps) = policy.bandwidth_mbps {
+        parts.push(format!("{mbps} Mbit/s"));
+    }
+    parts.join(", ")
+}
+
+fn forwards(forwards: &[PortForward]) -> String {
+    match forwards {
+        [] => "-".to_owned(),
+        some => {
+            let one =
+                |forward: &PortForward| format!("127.0.0.1:{} → {}", forward.host_port, forward.guest_port);
+            some.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_told_in_a_few_words() {
+        assert_eq!(reach(&NetworkPolicy::default()), "nothing");
+        let policy: NetworkPolicy = serde_json::from_value(json!({
+            "allow_domains": ["example.com:443"], "deny_cidrs": ["192.0.2.0/24"], "bandwidth_mbps": 5,
+        }))
+        .unwrap();
+        assert_eq!(reach(&policy), "example.com:443, not 192.0.2.0/24, 5 Mbit/s");
+    }
+}
