@@ -15,7 +15,9 @@ pub(crate) struct Gate {
     to: SocketAddrV4,
     changed: watch::Receiver<u64>,
     rule: String,
-    /// What the flow was allowed as.
+    /// The name the guest resolved the address from: what the flow is judged by, again and again.
+    resolved: Option<String>,
+    /// The name for the log, which the guest may have chosen itself.
     name: Option<String>,
     state: State,
 }
@@ -33,7 +35,7 @@ impl Gate {
         let changed = guard.watch();
         let (rule, name) = allowed(guard.judge(Transport::Tcp, to))?;
         let state = State::Looking { sniffer: Sniffer::default(), holding: guard.needs_claim(to) };
-        Ok(Self { guard, to, changed, rule, name, state })
+        Ok(Self { guard, to, changed, rule, resolved: name.clone(), name, state })
     }
 
     pub(crate) fn rule(&self) -> &str {
@@ -74,7 +76,7 @@ impl Gate {
         if let Claim::Sni(name) | Claim::Host(name) = &claim {
             self.name = Some(name.clone());
         }
-        let verdict = asked.then(|| self.guard.judge_claim(self.to, &claim));
+        let verdict = asked.then(|| self.guard.rejudge_claim(self.to, self.resolved.as_deref(), &claim));
         self.state = State::Said(claim);
         if let Some(verdict) = verdict {
             let (rule, name) = allowed(verdict)?;
@@ -93,19 +95,15 @@ impl Gate {
     }
 
     pub(crate) fn judge_again(&mut self) -> Result<(), Refusal> {
-        allowed(self.guard.rejudge(Transport::Tcp, self.to, self.name.as_deref()))?;
-        let asked = self.guard.needs_claim(self.to);
-        match &mut self.state {
-            State::Looking { holding, .. } => *holding |= asked,
-            // The name was judged above.
-            State::Said(Claim::Sni(_) | Claim::Host(_)) => {}
-            State::Said(claim @ (Claim::NoSni | Claim::NoHost | Claim::Opaque)) => {
-                if asked {
-                    allowed(self.guard.judge_claim(self.to, claim))?;
-                }
+        let resolved = self.resolved.as_deref();
+        let verdict = match &mut self.state {
+            State::Looking { holding, .. } => {
+                *holding |= self.guard.needs_claim(self.to);
+                self.guard.rejudge(Transport::Tcp, self.to, resolved)
             }
-        }
-        Ok(())
+            State::Said(claim) => self.guard.rejudge_claim(self.to, resolved, claim),
+        };
+        allowed(verdict).map(|_| ())
     }
 }
 
@@ -113,5 +111,53 @@ fn allowed(verdict: Verdict) -> Result<(String, Option<String>), Refusal> {
     match verdict {
         Verdict::Allowed { rule, name } => Ok((rule, name)),
         Verdict::Refused(refusal) => Err(refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::HostAddresses;
+    use agentiso_core::network::{DomainName, NetworkPolicy};
+    use serde_json::json;
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(9, 9, 9, 9), 80);
+
+    fn policy(value: serde_json::Value) -> NetworkPolicy {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn guard(value: serde_json::Value) -> Guard {
+        Guard::new(policy(value), HostAddresses::fixed([]), Ipv4Addr::new(10, 42, 0, 1))
+    }
+
+    fn request(gate: &mut Gate, host: &str) -> Result<(), Refusal> {
+        gate.look(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())
+    }
+
+    #[test]
+    fn a_name_that_the_guest_wrote_keeps_no_flow_alive() {
+        let guard = guard(json!({"allow_internet": true}));
+        let mut gate = Gate::open(guard.clone(), THERE).unwrap();
+        request(&mut gate, "example.com").unwrap();
+        assert_eq!(gate.name(), Some("example.com"));
+        guard.set_policy(policy(json!({"allow_domains": ["example.com"]})));
+        assert!(gate.judge_again().is_err(), "the address was never resolved from it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_to_a_resolved_name_goes_on_until_a_rule_speaks_against_what_it_said() {
+        let guard = guard(json!({"allow_domains": ["*.example.com"]}));
+        guard.bind(&DomainName::parse("a.example.com").unwrap(), *THERE.ip(), Duration::ZERO);
+        let mut gate = Gate::open(guard.clone(), THERE).unwrap();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        request(&mut gate, "b.example.com").unwrap();
+        guard.set_policy(policy(json!({"allow_domains": ["*.example.com"], "bandwidth_mbps": 1})));
+        gate.judge_again().unwrap();
+        let denied = json!({"allow_domains": ["*.example.com"], "deny_domains": ["b.example.com"]});
+        guard.set_policy(policy(denied));
+        assert!(gate.judge_again().is_err());
     }
 }
