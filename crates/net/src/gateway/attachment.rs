@@ -35,8 +35,8 @@ impl Attachment {
     }
 
     /// Ends a forward and the connections that came through it.
-    pub fn remove_forward(&self, guest_port: u16) -> Result<Forward, ForwardError> {
-        self.forwards.remove(guest_port)
+    pub async fn remove_forward(&self, guest_port: u16) -> Result<Forward, ForwardError> {
+        self.forwards.remove(guest_port).await
     }
 
     pub fn forwards(&self) -> Vec<Forward> {

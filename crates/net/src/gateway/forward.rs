@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::account::Account;
@@ -68,7 +69,8 @@ pub(crate) struct Forwards {
 struct Running {
     host_port: u16,
     /// Ends the listener and its connections.
-    _stop: DropGuard,
+    stop: DropGuard,
+    accepting: JoinHandle<Option<()>>,
 }
 
 impl Forwards {
@@ -94,14 +96,18 @@ impl Forwards {
         let (listener, host_port) = listen(host_port)?;
         let stop = vm.ended.child_token();
         let accepting = accept(vm.clone(), listener, guest_port, stop.clone());
-        vm.tasks.spawn(stop.clone().run_until_cancelled_owned(accepting));
-        running.insert(guest_port, Running { host_port, _stop: stop.drop_guard() });
+        let accepting = vm.tasks.spawn(stop.clone().run_until_cancelled_owned(accepting));
+        running.insert(guest_port, Running { host_port, stop: stop.drop_guard(), accepting });
         Ok(Forward { guest_port, host_port })
     }
 
-    pub(crate) fn remove(&self, guest_port: u16) -> Result<Forward, ForwardError> {
+    /// When it returns, nobody listens on the port any more.
+    pub(crate) async fn remove(&self, guest_port: u16) -> Result<Forward, ForwardError> {
         let removed = self.running().remove(&guest_port);
-        let Running { host_port, .. } = removed.ok_or(ForwardError::Unknown { guest_port })?;
+        let Running { host_port, stop, accepting } = removed.ok_or(ForwardError::Unknown { guest_port })?;
+        drop(stop);
+        // A listener whose task has failed is closed as well.
+        let _ = accepting.await;
         Ok(Forward { guest_port, host_port })
     }
 

@@ -97,13 +97,13 @@ impl Vm {
     /// Tells the guest that nobody answered, in the way that makes its `connect` fail with the right error.
     fn tell_failure(&self, key: &FlowKey, syn: &Buffer, problem: &io::Error) {
         let refused = problem.kind() == io::ErrorKind::ConnectionRefused;
-        self.complain(FlowEvent::Closed, Transport::Tcp, Some(key.guest_port), key.remote, || match problem
-            .kind()
-        {
-            io::ErrorKind::ConnectionRefused => "the server refused the connection".to_owned(),
-            io::ErrorKind::TimedOut => "the server did not answer".to_owned(),
-            _ => format!("the server cannot be reached: {problem}"),
-        });
+        let silent = problem.kind() == io::ErrorKind::TimedOut;
+        let message = || match (refused, silent) {
+            (true, _) => "the server refused the connection".to_owned(),
+            (false, true) => "the server did not answer".to_owned(),
+            (false, false) => format!("the server cannot be reached: {problem}"),
+        };
+        self.complain(FlowEvent::Closed, Transport::Tcp, Some(key.guest_port), key.remote, message);
         let Ok(packet) = packet::parse(syn) else { return };
         match &packet.body {
             Body::Tcp(segment) if refused => self.send(reply::reset(&self.link, &packet, segment)),

@@ -2,7 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, IpProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber, UdpPacket};
+use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Ipv4Packet, TcpPacket, TcpSeqNumber, UdpPacket};
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +78,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
     if packet.more_frags() || packet.frag_offset() != 0 {
         return Err(Bad::Fragment);
     }
-    let body = match packet.next_header() {
-        IpProtocol::Tcp => Body::Tcp(segment(&packet)?),
-        IpProtocol::Udp => Body::Udp(datagram(&packet)?),
-        IpProtocol::Icmp => icmp(packet.payload())?,
+    let body = match u8::from(packet.next_header()) {
+        TCP => Body::Tcp(segment(&packet)?),
+        UDP => Body::Udp(datagram(&packet)?),
+        ICMP => icmp(packet.payload())?,
         _ => Body::Other,
     };
     let length = usize::from(packet.total_len());
@@ -97,8 +101,9 @@ fn segment(packet: &Ipv4Packet<&[u8]>) -> Result<Segment, Bad> {
         fin: tcp.fin(),
         rst: tcp.rst(),
     };
-    let ours = segment.opens() && !tcp.verify_checksum(&packet.src_addr().into(), &packet.dst_addr().into());
-    if segment.source == 0 || segment.target == 0 || ours {
+    let damaged =
+        segment.opens() && !tcp.verify_checksum(&packet.src_addr().into(), &packet.dst_addr().into());
+    if segment.source == 0 || segment.target == 0 || damaged {
         return Err(Bad::Malformed);
     }
     Ok(segment)

@@ -128,11 +128,14 @@ impl Association<'_> {
 
     /// What the socket says of an earlier datagram is passed on.
     fn failed(&self, problem: &io::Error) {
-        let why = match problem.kind() {
-            io::ErrorKind::ConnectionRefused => Unreachable::Port,
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Unreachable::Host,
+        let unreachable = [io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable];
+        let why = if problem.kind() == io::ErrorKind::ConnectionRefused {
+            Unreachable::Port
+        } else if unreachable.contains(&problem.kind()) {
+            Unreachable::Host
+        } else {
             // Too long, or no memory: lost, as on any network.
-            _ => return self.vm.overflowed(),
+            return self.vm.overflowed();
         };
         let guest = (self.vm.seat.address, self.key.guest_port);
         let remote = (*self.key.remote.ip(), self.key.remote.port());

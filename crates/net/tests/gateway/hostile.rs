@@ -8,7 +8,8 @@ use agentiso_net::log::FlowEvent;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::guest::{Guest, ipv4_frame, udp};
+use crate::frames::{ipv4_frame, udp};
+use crate::guest::Guest;
 use crate::world::{GATEWAY, Machine, World, echo_server, eventually, internet, public};
 
 const NAMES: SocketAddrV4 = SocketAddrV4::new(GATEWAY, 53);

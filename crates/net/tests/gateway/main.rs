@@ -3,6 +3,7 @@
 //! Nothing leaves the machine: a dialer of the tests maps addresses that look public to ports of the loopback.
 
 mod forward;
+mod frames;
 mod guest;
 mod hostile;
 mod lifecycle;

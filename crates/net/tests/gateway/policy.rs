@@ -2,14 +2,14 @@
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use agentiso_core::network::{DomainName, DomainRule, NetworkPolicy};
 use agentiso_net::log::FlowEvent;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::guest::{ipv4_frame, udp};
+use crate::frames::{ipv4_frame, udp};
 use crate::world::{GATEWAY, World, echo_server, eventually, internet, public, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,8 @@ use agentiso_net::gateway::Limits;
 use agentiso_net::log::FlowEvent;
 use tokio::net::UdpSocket;
 
-use crate::guest::{Guest, ipv4_frame, udp};
+use crate::frames::{ipv4_frame, udp};
+use crate::guest::Guest;
 use crate::world::{GATEWAY, Machine, World, eventually, internet, public};
 
 fn send(vm: &Machine, guest: &Guest, port: u16, to: SocketAddrV4, payload: &[u8]) {

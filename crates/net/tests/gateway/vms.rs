@@ -7,7 +7,8 @@ use std::net::SocketAddrV4;
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::log::FlowEvent;
 
-use crate::guest::{Guest, Stream, ipv4_frame, udp};
+use crate::frames::{ipv4_frame, udp};
+use crate::guest::{Guest, Stream};
 use crate::world::{GATEWAY, Machine, World, eventually};
 
 fn open_to_others(allowed_ports: Vec<u16>) -> NetworkPolicy {
