@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use agentiso_core::network::DomainName;
-use hickory_proto::rr::{Name, RecordType};
+use hickory_proto::rr::RecordType;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::cache::{Cache, Held, Outcome};
 use super::flights::Flights;
 use super::upstream::{TOTAL, Upstreams};
+use super::wire;
 use crate::rules::Guard;
 
 /// Questions upstream at once, of all guests together: each has a socket of the host.
@@ -55,13 +56,13 @@ impl Resolver {
     }
 
     async fn ask(&self, domain: &DomainName, kind: RecordType) -> Held {
-        let outcome = match (Name::from_ascii(format!("{domain}.")), self.questions.acquire().await) {
-            (Ok(name), Ok(_socket)) => match self.upstreams.ask(&name, kind).await {
+        let outcome = match (wire::name(domain), self.questions.acquire().await) {
+            (Some(name), Ok(_socket)) => match self.upstreams.ask(&name, kind).await {
                 Ok(found) => Outcome::Found(Box::new(found)),
                 Err(message) => Outcome::Failed(message),
             },
-            (Err(_), _) => Outcome::Failed(format!("{domain} cannot be asked for")),
-            (_, Err(_)) => Outcome::Failed("the resolver is closed".to_owned()),
+            (None, _) => Outcome::Failed(format!("{domain} cannot be asked for")),
+            (Some(_), Err(_)) => Outcome::Failed("the resolver is closed".to_owned()),
         };
         let now = Instant::now();
         let held = Held::new(outcome, now);

@@ -100,6 +100,11 @@ pub fn domain(name: &Name) -> Result<DomainName, String> {
     DomainName::from_wire(&text)
 }
 
+/// The way back: the name as it is asked for. Label by label, because the text form of names has its own rules.
+pub(super) fn name(domain: &DomainName) -> Option<Name> {
+    Name::from_labels(domain.as_str().split('.').map(str::as_bytes)).ok()
+}
+
 /// What an answer says beside its records: a code of RFC 8914 and words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -213,4 +218,59 @@ pub fn read_reply(asked: &Message, bytes: &[u8]) -> Option<Message> {
     let message = Message::from_vec(bytes).ok()?;
     let is_reply = message.metadata.message_type == MessageType::Response;
     (is_reply && message.queries == asked.queries).then_some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn query(labels: &[Vec<u8>], payload: Option<u16>) -> Message {
+        let name = Name::from_labels(labels.iter().map(Vec::as_slice)).unwrap();
+        ask(&name, RecordType::A, payload)
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_question_a_fault_or_nothing(mut bytes in prop::collection::vec(any::<u8>(), 0..80), plain: bool) {
+            if plain && bytes.len() > 5 {
+                bytes[2..6].copy_from_slice(&[1, 0, 0, 1]);
+            }
+            if let Err(Unanswerable::Fault(fault)) = Question::read(&bytes) {
+                prop_assert_eq!(&fault[..2], &bytes[..2]);
+                prop_assert!(fault.len() == HEADER && fault[2] & 0x80 != 0 && fault[3] != 0);
+            }
+        }
+
+        #[test]
+        fn an_answer_repeats_its_question_and_fits(
+            labels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 1..5),
+            payload in prop::option::of(any::<u16>()), count in 0_usize..400, text in ".{0,500}",
+        ) {
+            let asked = query(&labels, payload);
+            let question = Question::read(&asked.to_vec().unwrap()).unwrap();
+            let record = Record::update0(question.name.clone(), 1, RecordType::A);
+            let mut answer = Answer::empty(ResponseCode::Refused).explained(ExplanationCode::Blocked, text);
+            answer.answers = vec![record; count];
+            let limit = usize::from(payload.unwrap_or(0).clamp(512, 4096));
+            for (transport, limit) in [(Transport::Udp, limit), (Transport::Tcp, MAX_TCP)] {
+                let bytes = answer.clone().write(&question, transport);
+                prop_assert!(bytes.len() <= limit, "{} of {limit}", bytes.len());
+                prop_assert_eq!(&bytes[..2], &asked.metadata.id.to_be_bytes());
+            }
+        }
+
+        #[test]
+        fn a_name_for_rules_is_the_name_on_the_wire_or_none(
+            labels in prop::collection::vec(prop::collection::vec(prop_oneof!["[a-zA-Z0-9.-]", ".*"], 1..3), 1..4),
+        ) {
+            let labels: Vec<Vec<u8>> = labels.iter().map(|parts| parts.concat().into_bytes()).collect();
+            prop_assume!(labels.iter().all(|label| (1..=63).contains(&label.len())));
+            let Ok(name) = Name::from_labels(labels.iter().map(Vec::as_slice)) else { return Ok(()) };
+            if let Ok(domain) = domain(&name) {
+                prop_assert_eq!(domain.as_str().split('.').count(), labels.len());
+                prop_assert_eq!(super::name(&domain), Some(name));
+            }
+        }
+    }
 }

@@ -154,15 +154,20 @@ impl<'a> Judge<'a> {
         if self.is_host { Some("an address of the host itself") } else { never_public(*self.to.ip()) }
     }
 
+    /// The destination in words. Without ports, as in a ping, the address alone.
+    fn place(self) -> String {
+        if self.to.port() == 0 { self.to.ip().to_string() } else { self.to.to_string() }
+    }
+
     /// The first rule that fits, as the policy's own description orders them.
     fn ground(self) -> Result<Ground<'a>, Refusal> {
         let (address, port) = (*self.to.ip(), self.to.port());
         if let Some(what) = self.is_unreachable() {
-            let message = format!("{} is {what}, which no workspace can reach", self.to);
+            let message = format!("{} is {what}, which no workspace can reach", self.place());
             return Err(Refusal::new(RefusalCode::Unreachable, message));
         }
         if let Some(rule) = self.policy.denies_address(address, port) {
-            let message = format!("deny_cidrs {rule} refuses {}", self.to);
+            let message = format!("deny_cidrs {rule} refuses {}", self.place());
             return Err(Refusal::new(RefusalCode::DeniedAddress, message));
         }
         // An address is shared by many names; it is denied by name if no name is left under which it may be reached.
@@ -171,7 +176,8 @@ impl<'a> Judge<'a> {
             && let Some(rule) = denied(name)
             && self.names.iter().all(|name| denied(name).is_some())
         {
-            let message = format!("deny_domains {rule} refuses {name}, which {} was resolved from", self.to);
+            let message =
+                format!("deny_domains {rule} refuses {name}, which {} was resolved from", self.place());
             return Err(Refusal::new(RefusalCode::DeniedName, message));
         }
         let special = self.is_special();
@@ -184,9 +190,9 @@ impl<'a> Judge<'a> {
             return Ok(Ground::Address(rule));
         }
         if let Some(what) = special {
+            let place = self.place();
             let message = format!(
-                "{} is {what}, which only a rule for it opens; add {address}:{port} to allow_cidrs if it is meant",
-                self.to
+                "{place} is {what}, which only a rule for it opens; add {place} to allow_cidrs if it is meant"
             );
             return Err(Refusal::new(RefusalCode::PrivateAddress, message));
         }
@@ -211,20 +217,20 @@ impl<'a> Judge<'a> {
             return Refusal::new(RefusalCode::PortNotAllowed, message);
         }
         if let Some(name) = self.names.first() {
-            let message = format!("{name} ({}) is not allowed; add {name} to allow_domains", self.to);
+            let message = format!("{name} ({}) is not allowed; add {name} to allow_domains", self.place());
             return Refusal::new(RefusalCode::NameNotAllowed, message);
         }
         let message = if self.policy.allow_domains.is_empty() {
             format!(
                 "{} is not allowed: this workspace has no internet; set allow_internet, or add a name to \
                  allow_domains or {address} to allow_cidrs",
-                self.to
+                self.place()
             )
         } else {
             format!(
                 "{} is not allowed: no name in allow_domains was resolved to it; connect by name, or add {address} to \
                  allow_cidrs",
-                self.to
+                self.place()
             )
         };
         Refusal::new(RefusalCode::NotAllowed, message)
