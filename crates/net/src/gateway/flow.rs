@@ -235,7 +235,11 @@ impl Flow {
                 Some(packet) => self.stack.push(packet),
                 None => return Err(End::GuestReset),
             },
-            room = self.stack.link().wait(), if blocked => self.stack.flush_into(room),
+            room = self.stack.link().wait(), if blocked => match room {
+                Some(room) => self.stack.flush_into(room),
+                // The VM is being detached: nobody will make room again.
+                None => return Err(End::GuestReset),
+            },
             () = self.host.writable(), if progress.host_full => {}
             () = self.host.readable(), if wants_bytes => {}
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() && !blocked => {}
@@ -249,7 +253,7 @@ impl Flow {
         self.stack.socket().abort();
         self.stack.flush();
         while self.stack.is_blocked() {
-            let room = self.stack.link().wait().await;
+            let Some(room) = self.stack.link().wait().await else { return };
             self.stack.flush_into(room);
         }
     }

@@ -102,8 +102,8 @@ impl Stack {
     }
 
     /// Sends what is due, beginning with the room that was waited for.
-    pub(crate) fn flush_into(&mut self, room: Option<Room>) {
-        self.wire.room = room;
+    pub(crate) fn flush_into(&mut self, room: Room) {
+        self.wire.room = Some(room);
         self.flush();
     }
 
