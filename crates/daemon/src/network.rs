@@ -16,7 +16,9 @@ use agentiso_core::config::{Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::{AttachError, Attachment, Forward, ForwardError, Gateway, GatewaySettings, Seat};
+use agentiso_net::gateway::{
+    AttachError, Attachment, Ending, Forward, ForwardError, Gateway, GatewaySettings, Seat,
+};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
 use thiserror::Error;
@@ -145,10 +147,8 @@ impl Network {
     }
 
     /// Ends a forward. One whose port could not be had is not there, which is as well.
-    pub(crate) fn end_forward(&self, id: &WorkspaceId, guest_port: u16) {
-        if let Some(held) = self.seats().get(id) {
-            let _not_listening = held.attachment.remove_forward(guest_port);
-        }
+    pub(crate) fn end_forward(&self, id: &WorkspaceId, guest_port: u16) -> Option<Ending> {
+        self.seats().get(id)?.attachment.remove_forward(guest_port).ok()
     }
 
     /// What its machine opened and was refused, while this daemon runs.

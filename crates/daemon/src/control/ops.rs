@@ -265,15 +265,17 @@ async fn net_log(
     for record in tail {
         outbox.event(Event::Flow(record)).await;
     }
-    while follow {
+    if !follow {
+        return Ok(());
+    }
+    loop {
         match coming.recv().await {
             Ok(record) => outbox.event(Event::Flow(record)).await,
             Err(RecvError::Lagged(count)) => outbox.event(Event::FlowsLost { count }).await,
             // The workspace is gone.
-            Err(RecvError::Closed) => break,
+            Err(RecvError::Closed) => return Ok(()),
         }
     }
-    Ok(())
 }
 
 async fn export_snapshot(

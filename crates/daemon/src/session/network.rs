@@ -57,7 +57,7 @@ impl Session {
             Ok(network)
         };
         let undo = |id: &WorkspaceId, _before: &NetworkInfo| {
-            self.shared().network.end_forward(id, guest_port);
+            drop(self.shared().network.end_forward(id, guest_port));
         };
         let info = self.edit_network(wanted, edit, undo).await?;
         let added = info.network.port_forwards.iter().find(|forward| forward.guest_port == guest_port);
@@ -71,6 +71,7 @@ impl Session {
         wanted: &WorkspaceRef,
         guest_port: u16,
     ) -> Result<WorkspaceInfo, OpError> {
+        let mut ending = None;
         let edit = |workspace: &Workspace| {
             let mut network = workspace.network.clone();
             let known: Vec<_> = network.port_forwards.iter().map(|forward| forward.guest_port).collect();
@@ -78,7 +79,7 @@ impl Session {
                 return Err(OpError::NoForward { name: workspace.name.clone(), guest_port, known });
             }
             network.port_forwards.retain(|forward| forward.guest_port != guest_port);
-            self.shared().network.end_forward(&workspace.id, guest_port);
+            ending = self.shared().network.end_forward(&workspace.id, guest_port);
             Ok(network)
         };
         let undo = |id: &WorkspaceId, before: &NetworkInfo| {
@@ -87,7 +88,11 @@ impl Session {
             let _ =
                 ended.and_then(|ended| self.shared().network.forward(id, guest_port, Some(ended.host_port)));
         };
-        self.edit_network(wanted, edit, undo).await
+        let info = self.edit_network(wanted, edit, undo).await?;
+        if let Some(ending) = ending {
+            ending.ended().await;
+        }
+        Ok(info)
     }
 
     /// What a workspace opened and was refused while this daemon runs: the last records, and those to come.

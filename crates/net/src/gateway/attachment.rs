@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::runtime::Handle;
 
 use super::counters::Counted;
-use super::forward::{Forward, ForwardError, Forwards};
+use super::forward::{Ending, Forward, ForwardError, Forwards};
 use super::seat::Seat;
 use super::vm::Vm;
 
@@ -35,8 +35,8 @@ impl Attachment {
     }
 
     /// Ends a forward and the connections that came through it.
-    pub async fn remove_forward(&self, guest_port: u16) -> Result<Forward, ForwardError> {
-        self.forwards.remove(guest_port).await
+    pub fn remove_forward(&self, guest_port: u16) -> Result<Ending, ForwardError> {
+        self.forwards.remove(guest_port)
     }
 
     pub fn forwards(&self) -> Vec<Forward> {

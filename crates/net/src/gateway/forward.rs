@@ -59,6 +59,18 @@ pub enum ForwardError {
     Listen { source: io::Error },
 }
 
+/// A forward that was removed, whose listener may take a moment to close.
+#[derive(Debug)]
+pub struct Ending(JoinHandle<Option<()>>);
+
+impl Ending {
+    /// Returns when its port is free.
+    pub async fn ended(self) {
+        // A listener whose task has failed is closed as well.
+        let _ = self.0.await;
+    }
+}
+
 /// The forwards of one VM, by guest port.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
@@ -102,13 +114,11 @@ impl Forwards {
     }
 
     /// When it returns, nobody listens on the port any more.
-    pub(crate) async fn remove(&self, guest_port: u16) -> Result<Forward, ForwardError> {
+    pub(crate) fn remove(&self, guest_port: u16) -> Result<Ending, ForwardError> {
         let removed = self.running().remove(&guest_port);
-        let Running { host_port, stop, accepting } = removed.ok_or(ForwardError::Unknown { guest_port })?;
+        let Running { stop, accepting, .. } = removed.ok_or(ForwardError::Unknown { guest_port })?;
         drop(stop);
-        // A listener whose task has failed is closed as well.
-        let _ = accepting.await;
-        Ok(Forward { guest_port, host_port })
+        Ok(Ending(accepting))
     }
 
     pub(crate) fn list(&self) -> Vec<Forward> {

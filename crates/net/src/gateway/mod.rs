@@ -45,7 +45,7 @@ mod wire;
 pub use attachment::Attachment;
 pub use counters::Counted;
 pub use dialer::{Dialer, HostSockets};
-pub use forward::{Forward, ForwardError};
+pub use forward::{Ending, Forward, ForwardError};
 pub use hub::{AttachError, Gateway};
 pub use names::Names;
 pub use seat::Seat;

@@ -62,7 +62,7 @@ async fn what_cannot_be_forwarded_is_an_error_with_a_name() {
     assert!(matches!(add(80, Some(1023)), Err(ForwardError::Privileged { port: 1023 })));
     assert!(matches!(add(0, None), Err(ForwardError::NoPort)));
     assert!(matches!(one.attachment.add_forward(80, None), Err(ForwardError::Exists { guest_port: 80, .. })));
-    assert!(matches!(two.attachment.remove_forward(80).await, Err(ForwardError::Unknown { guest_port: 80 })));
+    assert!(matches!(two.attachment.remove_forward(80), Err(ForwardError::Unknown { guest_port: 80 })));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,7 +74,7 @@ async fn a_removed_forward_ends_with_its_connections() {
     let listener = guest.listen(8080);
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, host_port)).await.unwrap();
     listener.opened().await.unwrap();
-    vm.attachment.remove_forward(8080).await.unwrap();
+    vm.attachment.remove_forward(8080).unwrap().ended().await;
     assert_eq!(client.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, host_port)).await.is_err());

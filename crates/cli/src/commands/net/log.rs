@@ -49,7 +49,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         Client::open(context).await?.net_log(workspace, *lines, *follow, print).await
     })??;
     match failed {
-        Some(error) => Err(error.into()),
+        Some(error) => Err(error),
         None => Ok(ExitCode::SUCCESS),
     }
 }
