@@ -57,11 +57,6 @@ impl BootError {
         }
     }
 
-    /// Whether the guest runs, as far as QEMU knows, but was not heard of.
-    pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, Self::Agent { .. } | Self::TimedOut { .. })
-    }
-
     /// Whether the template itself is to blame for certain: QEMU refused its state, or it is not what it says.
     /// A guest that did not answer may as well be the victim of a busy host.
     pub(crate) fn condemns_template(&self) -> bool {

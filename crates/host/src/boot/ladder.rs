@@ -163,22 +163,11 @@ impl Ladder<'_> {
         laps.lap("answering");
         let rising = self.rise(&launched, template, deadline, &mut laps);
         let agent = match tokio::time::timeout_at(deadline, rising).await {
-            Ok(result) => result,
-            Err(_elapsed) => Err(late(launched.console_tail())),
+            Ok(result) => result?,
+            Err(_elapsed) => return Err(late(launched.last_words().await)),
         };
-        match agent {
-            Ok(agent) => {
-                tracing::debug!(workspace = %start.id, laps = %laps.0, "the machine is up");
-                Ok(machine(launched, agent, start))
-            }
-            Err(error) => {
-                if error.is_silence() {
-                    tracing::warn!(workspace = %start.id, laps = %laps.0, "a machine does not come up");
-                    launched.log_where_it_is().await;
-                }
-                Err(error)
-            }
-        }
+        tracing::debug!(workspace = %start.id, laps = %laps.0, "the machine is up");
+        Ok(machine(launched, agent, start))
     }
 
     async fn rise(

@@ -87,7 +87,10 @@ impl Launched {
             // The end first: a call on a dead machine only fails with less to say.
             biased;
             reason = self.exit_reason() => Err(BootError::Died { reason, console_tail: self.console_tail() }),
-            answer = call => answer.map_err(|error| BootError::Agent { error, console_tail: self.console_tail() }),
+            answer = call => match answer {
+                Ok(answer) => Ok(answer),
+                Err(error) => Err(BootError::Agent { error, console_tail: self.last_words().await }),
+            },
         }
     }
 }

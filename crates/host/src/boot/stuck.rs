@@ -1,4 +1,4 @@
-//! Where a guest that does not answer is, for the log: a restore that hangs is rare, and what it did is gone with it.
+//! Where a guest that does not answer is: one that hangs is rare, and what it did is gone with it.
 
 use std::time::Duration;
 
@@ -17,16 +17,15 @@ const STACK_WORDS: u32 = 128;
 const KERNEL_TEXT: u64 = 0xffff_ffff_8000_0000;
 
 impl Launched {
-    /// Tells the log the state of each processor: where it is, whether it sleeps, and who called.
-    pub(crate) async fn log_where_it_is(&self) {
-        let looked = tokio::time::timeout(DEADLINE, look(self.qmp())).await;
-        match looked {
-            Ok(Ok(state)) => tracing::warn!(%state, "the guest does not answer"),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the guest does not answer, nor does QEMU tell where it is")
-            }
-            Err(_elapsed) => tracing::warn!("neither the guest nor QEMU answers"),
-        }
+    /// What is known of a guest that does not answer: the end of its console, and the state of each processor. Where it
+    /// is, whether it sleeps, and who called.
+    pub(crate) async fn last_words(&self) -> String {
+        let state = match tokio::time::timeout(DEADLINE, look(self.qmp())).await {
+            Ok(Ok(state)) => state,
+            Ok(Err(error)) => format!("QEMU does not tell where it is: {error}"),
+            Err(_elapsed) => "QEMU does not answer either".to_owned(),
+        };
+        format!("{}\nstate: {state}", self.console_tail().trim_end())
     }
 }
 
