@@ -1,0 +1,319 @@
+//! What a workspace reaches: nothing, what it was allowed to by name, and what leads into it. "The internet" is a host
+//! in a network namespace of the test's own.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use agentiso_testkit::{HostOptions, TestWorkspace, eventually, host_or_skip, record_skip};
+use serde_json::{Value, json};
+
+/// The address of everything in "the internet": for documentation only, so nobody has it, and public to a policy.
+const SERVER: &str = "198.51.100.2";
+
+/// Serves names and pages, in Python because every machine that builds this has it.
+const SERVICES: &str = r#"
+import http.server, socket, struct, sys, threading
+
+def names():
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("198.51.100.2", 53))
+    while True:
+        query, client = server.recvfrom(4096)
+        labels, at = [], 12
+        while query[at]:
+            labels.append(query[at + 1:at + 1 + query[at]].decode())
+            at += 1 + query[at]
+        name = ".".join(labels).lower()
+        address = {"rebinding.test": "127.0.0.1", "inside.test": "10.0.0.7"}.get(name, "198.51.100.2")
+        answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address)
+        header = query[:2] + b"\x81\x80" + b"\x00\x01\x00\x01\x00\x00\x00\x00"
+        server.sendto(header + query[12:at + 5] + answer, client)
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        if self.path == "/endless":
+            try:
+                while True:
+                    self.wfile.write(b"x" * 1000)
+            except OSError:
+                return
+        self.wfile.write(b"the page of " + self.headers["Host"].encode())
+    def log_message(self, *_):
+        pass
+
+threading.Thread(target=names, daemon=True).start()
+server = http.server.ThreadingHTTPServer(("198.51.100.2", 80), Page)
+print("ready", flush=True)
+server.serve_forever()
+"#;
+
+/// A namespace with one host in it, which goes when this is dropped.
+struct Internet {
+    name: String,
+    services: Option<Child>,
+}
+
+impl Internet {
+    /// The reason if this machine does not let us.
+    fn make() -> Result<Self, String> {
+        let name = format!("aiso{}", std::process::id());
+        let mut internet = Self { name: name.clone(), services: None };
+        let (near, far) = (format!("{name}n"), format!("{name}f"));
+        run(&["ip", "netns", "add", &name])?;
+        run(&["ip", "link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &name])?;
+        run(&["ip", "address", "add", "198.51.100.1/24", "dev", &near])?;
+        run(&["ip", "link", "set", &near, "up"])?;
+        run(&["ip", "-n", &name, "address", "add", &format!("{SERVER}/24"), "dev", &far])?;
+        run(&["ip", "-n", &name, "link", "set", &far, "up"])?;
+        let mut services = Command::new("ip")
+            .args(["netns", "exec", &name, "python3", "-c", SERVICES])
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let mut line = String::new();
+        let output = services.stdout.take().ok_or("no output")?;
+        internet.services = Some(services);
+        BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
+        if line == "ready\n" { Ok(internet) } else { Err("its services did not start".to_owned()) }
+    }
+}
+
+impl Drop for Internet {
+    fn drop(&mut self) {
+        if let Some(mut services) = self.services.take() {
+            let _ = services.kill();
+            let _ = services.wait();
+        }
+        // With it go both ends of the cable.
+        let _ = run(&["ip", "netns", "delete", &self.name]);
+    }
+}
+
+fn run(words: &[&str]) -> Result<(), String> {
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// A host whose names are those of the namespace.
+fn host() -> HostOptions {
+    let config = format!("[network]\ndns_servers = [\"{SERVER}\"]\n");
+    HostOptions { config, ..HostOptions::default() }
+}
+
+/// A page, or the reason why there is none, as a program in the guest sees it.
+fn fetch(ws: &TestWorkspace<'_>, name: &str) -> String {
+    ws.sh(&format!("perl -e '{}' {name} 2>&1 || true", FETCH.trim()))
+}
+
+/// The smallest image has no curl.
+const FETCH: &str = r#"
+use Socket; my ($name, $as) = @ARGV; my $at = inet_aton($name) or die "no address\n";
+socket(S, PF_INET, SOCK_STREAM, 6); connect(S, sockaddr_in(80, $at)) or die "$!\n";
+select(S); $| = 1; print S "GET / HTTP/1.0\r\nHost: ".($as || $name)."\r\n\r\n"; select(STDOUT);
+my @lines = <S>; die "closed\n" unless @lines; print $lines[-1];
+"#;
+
+fn policy(ws: &TestWorkspace<'_>, change: Value) -> Value {
+    ws.tool("network_policy", change).json()["network_policy"].clone()
+}
+
+fn log(ws: &TestWorkspace<'_>) -> String {
+    ws.tool("workspace_logs", json!({"log_type": "network"})).json()["network"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
+    let test = host_or_skip!(host());
+    let _internet = match Internet::make() {
+        Ok(internet) => internet,
+        Err(reason) => return record_skip(&reason),
+    };
+    let client = test.client();
+    let ws = client.workspace();
+    assert_eq!(fetch(&ws, "good.test"), "no address");
+    assert_eq!(fetch(&ws, SERVER), "Connection refused");
+    assert!(log(&ws).contains("good.test is not allowed"), "{}", log(&ws));
+
+    let open = policy(&ws, json!({"allow_domains": ["good.test", "rebinding.test", "inside.test"]}));
+    assert_eq!(open["allow_internet"], false);
+    assert_eq!(fetch(&ws, "good.test"), "the page of good.test");
+    assert_eq!(fetch(&ws, "bad.test"), "no address", "another name of the same address");
+    assert_eq!(fetch(&ws, "good.test bad.test"), "closed", "a request that names another host");
+    assert_eq!(fetch(&ws, "rebinding.test"), "no address");
+    assert_eq!(fetch(&ws, "inside.test"), "no address");
+
+    policy(&ws, json!({"allow_internet": true, "allow_domains": [], "deny_domains": ["bad.test"]}));
+    assert_eq!(fetch(&ws, SERVER), format!("the page of {SERVER}"));
+    assert_eq!(fetch(&ws, "bad.test"), "no address");
+    assert_eq!(fetch(&ws, "169.254.169.254"), "Connection refused");
+    assert_eq!(fetch(&ws, "127.1.2.3"), "Connection refused", "the guest's own");
+    assert_eq!(fetch(&ws, "10.42.0.1"), "Connection refused", "the gateway's");
+    assert_eq!(fetch(&ws, "198.51.100.1"), "Connection refused", "the host's");
+
+    // It holds over a stop and a start, and for a daemon that comes after this one.
+    ws.stop();
+    test.kill_daemon();
+    let next = test.client();
+    next.tool("workspace_adopt", json!({}));
+    next.tool("workspace_start", json!({"workspace_id": ws.id}));
+    let info = next.tool("workspace_info", json!({"workspace_id": ws.id})).json();
+    assert_eq!(
+        (&info["network"]["allow_internet"], &info["network"]["deny_domains"]),
+        (&json!(true), &json!(["bad.test"]))
+    );
+    let command = format!("perl -e '{}' good.test", FETCH.trim());
+    let page = next.tool("exec", json!({"workspace_id": ws.id, "command": command})).json();
+    assert_eq!(page["stdout"], "the page of good.test");
+}
+
+#[test]
+fn a_policy_that_closes_ends_what_is_open() {
+    let test = host_or_skip!(host());
+    let _internet = match Internet::make() {
+        Ok(internet) => internet,
+        Err(reason) => return record_skip(&reason),
+    };
+    let client = test.client();
+    let ws = client.workspace_with(json!({"network_policy": {"allow_domains": ["good.test:80"]}}));
+    ws.sh(&format!(
+        "cat > /root/get.pl <<'X'\n{}\nX\nnohup perl /root/get.pl > /root/out 2>&1 &",
+        FETCH
+            .replace("GET /", "GET /endless")
+            .replace("my @lines = <S>;", "1 while sysread(S, $_, 65536);")
+            .replace("@ARGV", "(\"good.test\")")
+    ));
+    eventually("it downloads", Duration::from_secs(30), || log(&ws).contains("opened"));
+    policy(&ws, json!({"allow_domains": []}));
+    eventually("the download ends", Duration::from_secs(30), || {
+        ws.exec("grep -q . /root/out").exit_code == 0
+    });
+    eventually("the log tells", Duration::from_secs(10), || log(&ws).contains("closed"));
+}
+
+/// A server in the guest that answers every connection with its greeting.
+fn serve(ws: &TestWorkspace<'_>, port: u16, address: &str) {
+    ws.sh(&format!(
+        "cat > /root/serve.pl <<'X'\nuse Socket; socket(S, PF_INET, SOCK_STREAM, 6); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); \
+         bind(S, sockaddr_in($ARGV[0], inet_aton($ARGV[1]))) or die; listen(S, 5); \
+         while (accept(C, S)) {{ print C \"hello\\n\"; close C }}\nX\n\
+         nohup perl /root/serve.pl {port} {address} >/dev/null 2>&1 &"
+    ));
+}
+
+fn greeting(port: u64) -> String {
+    let mut text = String::new();
+    let connected = TcpStream::connect(("127.0.0.1", u16::try_from(port).unwrap()));
+    let Ok(mut stream) = connected else { return "refused".to_owned() };
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    match stream.read_to_string(&mut text) {
+        Ok(_) => text,
+        Err(_) => "reset".to_owned(),
+    }
+}
+
+#[test]
+fn a_port_of_the_host_leads_into_a_workspace() {
+    let test = host_or_skip!();
+    let client = test.client();
+    let ws = client.workspace();
+    let ip = ws.created["ip"].as_str().unwrap().to_owned();
+    serve(&ws, 8080, "0.0.0.0");
+    serve(&ws, 8081, &ip);
+    let add = |port: u16| ws.tool("port_forward", json!({"action": "add", "guest_port": port})).json();
+    let (any, own, none) = (add(8080), add(8081), add(8082));
+    let port = |added: &Value| added["host_port"].as_u64().unwrap();
+    assert_eq!(any["guest_port"], 8080);
+    assert!(port(&any) >= 1024);
+    eventually("the server answers", Duration::from_secs(20), || greeting(port(&any)) == "hello\n");
+    eventually("so does the other", Duration::from_secs(20), || greeting(port(&own)) == "hello\n");
+    assert_ne!(greeting(port(&none)), "hello\n");
+    assert!(log(&ws).contains("nothing listens on port 8082"), "{}", log(&ws));
+
+    // Conflicts, whoever they are with.
+    let somebody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = somebody.local_addr().unwrap().port();
+    let conflict = |host_port: u64| {
+        ws.tool_error("port_forward", json!({"action": "add", "guest_port": 90, "host_port": host_port}))
+            .code()
+            .to_owned()
+    };
+    assert_eq!(conflict(taken.into()), "port_in_use");
+    assert_eq!(conflict(port(&any)), "port_in_use");
+    assert_eq!(conflict(80), "invalid_arguments");
+    assert_eq!(conflict(7070), "bad_port");
+    ws.tool_error("port_forward", json!({"action": "add", "guest_port": 8080})).mentions(&["already"]);
+
+    // They hold over policies, a stop and a start, and a daemon that comes after this one.
+    policy(&ws, json!({"allow_internet": false, "allow_cidrs": ["192.0.2.1"]}));
+    assert_eq!(greeting(port(&any)), "hello\n");
+    test.kill_daemon();
+    let next = test.client();
+    next.tool("workspace_adopt", json!({}));
+    eventually("the server answers again", Duration::from_secs(30), || greeting(port(&any)) == "hello\n");
+    let remove = json!({"workspace_id": ws.id, "action": "remove", "guest_port": 8080});
+    assert!(next.tool("port_forward", remove.clone()).text.contains("8080"));
+    assert_eq!(greeting(port(&any)), "refused");
+    next.tool_error("port_forward", remove).mentions(&["not forwarded", "8081"]);
+    next.tool("workspace_destroy", json!({"workspace_id": ws.id}));
+    assert_eq!(greeting(port(&own)), "refused");
+    test.assert_no_workspaces_left();
+}
+
+#[test]
+fn workspaces_reach_each_other_only_if_both_allow_it() {
+    let test = host_or_skip!();
+    let client = test.client();
+    let [one, two] =
+        [client.workspace_with(json!({"name": "one"})), client.workspace_with(json!({"name": "two"}))];
+    let ip = two.created["ip"].as_str().unwrap().to_owned();
+    serve(&two, 80, "0.0.0.0");
+    let hello = |name: &str| {
+        one.sh(&format!(
+            "perl -e 'use Socket; my $at = inet_aton(shift) or die \"no address\\n\"; socket(S, PF_INET, SOCK_STREAM, 6); \
+             connect(S, sockaddr_in(80, $at)) or die \"$!\\n\"; print <S>' {name} 2>&1 || true"
+        ))
+    };
+    assert_ne!(hello(&ip), "hello");
+    policy(&one, json!({"allow_inter_vm": true}));
+    assert_ne!(hello(&ip), "hello", "the other does not allow it");
+    assert_eq!(hello("two"), "no address");
+    policy(&two, json!({"allow_inter_vm": true}));
+    eventually("both allow it", Duration::from_secs(20), || hello(&ip) == "hello");
+    assert_eq!(hello("two"), "hello");
+    policy(&two, json!({"allowed_ports": [81]}));
+    assert_ne!(hello(&ip), "hello", "not at that port");
+    policy(&two, json!({"allow_inter_vm": false, "allowed_ports": []}));
+    assert_ne!(hello(&ip), "hello");
+}
+
+#[test]
+fn the_shell_shows_and_changes_all_of_it() {
+    let test = host_or_skip!();
+    test.cli_ok(&["create", "dev"]);
+    assert!(test.cli_ok(&["net", "ls"]).contains("nothing"));
+    let shown =
+        test.cli_ok(&["net", "policy", "dev", "--allow-domain", "*.Example.com:443", "--bandwidth", "50"]);
+    assert!(shown.contains("*.example.com:443") && shown.contains("50 Mbit/s"), "{shown}");
+    let refused =
+        test.cli(&["net", "policy", "dev", "--allow-domain", "no spaces", "--deny-cidr", "1.2.3.4/99"]);
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(stderr.contains("allow_domains[0]") && stderr.contains("deny_cidrs[0]"), "{stderr}");
+    let added: Value =
+        serde_json::from_str(&test.cli_ok(&["net", "forward", "dev", "8080", "--json"])).unwrap();
+    let listed = test.cli_ok(&["net", "ls"]);
+    assert!(listed.contains(&format!("127.0.0.1:{}", added["host_port"])), "{listed}");
+    test.cli_ok(&["exec", "dev", "--", "perl", "-e", "gethostbyname(q(nowhere.test))"]);
+    assert!(test.cli_ok(&["net", "log", "dev"]).contains("nowhere.test is not allowed"));
+    test.cli_ok(&["net", "unforward", "dev", "8080"]);
+    assert!(!test.cli_ok(&["net", "ls"]).contains("8080"));
+    test.cli_ok(&["rm", "dev"]);
+    test.assert_no_workspaces_left();
+}
