@@ -128,9 +128,11 @@ fn board(args: &mut Args, machine: &Machine<'_>) {
     args.option("-machine", "microvm,acpi=on,rtc=on,memory-backend=mem,dump-guest-core=off,mem-merge=off");
     match machine.accelerator {
         Chosen::Kvm => args.option("-accel", "kvm").option("-cpu", "host"),
-        Chosen::Tcg => {
-            args.option("-accel", format!("tcg,tb-size={TRANSLATION_CACHE_MB}")).option("-cpu", "max")
-        }
+        // `thread=single`: with a thread for each processor, one may go on to run code that another has just changed.
+        // The kernel changes its own while it runs; on a busy host every hundredth boot then ends in a panic, or never.
+        Chosen::Tcg => args
+            .option("-accel", format!("tcg,thread=single,tb-size={TRANSLATION_CACHE_MB}"))
+            .option("-cpu", "max"),
     };
     args.option("-smp", machine.shape.vcpus.to_string());
     args.option("-m", format!("{}M", machine.shape.memory_mb));
