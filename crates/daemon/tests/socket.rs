@@ -82,7 +82,11 @@ async fn the_command_line_creates_uses_and_removes_a_workspace() {
     let result = client
         .exec(exec, |event| match event {
             Event::Output { stream: Stream::Stdout, data } => seen.extend(data.0),
-            Event::Output { .. } | Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Output { .. }
+            | Event::Started { .. }
+            | Event::Progress { .. }
+            | Event::Flow(_)
+            | Event::FlowsLost { .. } => {}
         })
         .await
         .unwrap();

@@ -232,6 +232,11 @@ async fn refusals_of_create_name_the_valid_values() {
     assert!(text(&large).contains("memory_mb must be an integer between 128 and 8192"), "{large}");
     let image = client.call("workspace_create", json!({"base_image": "nosuch"})).await;
     assert_eq!(image["structuredContent"]["code"], "no_image");
-    let online = client.call("workspace_create", json!({"allow_internet": true})).await;
-    assert_eq!(online["structuredContent"]["code"], "unsupported");
+    let policy = json!({"allow_domains": ["a b", "ok.test"], "deny_cidrs": ["1.2.3.4/99"]});
+    let closed = client.call("workspace_create", json!({"network_policy": policy})).await;
+    assert_eq!(closed["structuredContent"]["code"], "invalid_arguments");
+    assert!(
+        text(&closed).contains("allow_domains[0]") && text(&closed).contains("deny_cidrs[0]"),
+        "{closed}"
+    );
 }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use agentiso_core::network::{NetworkPolicy, PolicyChange};
 use serde_json::{Map, Value, json};
 use support::Client;
 
@@ -46,6 +47,8 @@ fuzz!(
     file_list,
     snapshot,
     workspace_fork,
+    network_policy,
+    port_forward,
     snapshot_create,
     snapshot_restore,
     snapshot_list,
@@ -103,12 +106,31 @@ async fn fuzz(name: &str) {
     client.close().await;
 }
 
-/// What no plain schema says: which arguments belong to which action.
+/// What no plain schema says: which arguments belong to which action, and what a rule of a policy looks like.
 fn fits_its_action(tool: &str, arguments: &Value) -> bool {
     let action = &arguments["action"];
-    tool != "snapshot"
-        || (action == "list" || !arguments["name"].is_null())
-            && (action == "create" || arguments["include_memory"] != true)
+    match tool {
+        "snapshot" => {
+            (action == "list" || !arguments["name"].is_null())
+                && (action == "create" || arguments["include_memory"] != true)
+        }
+        "workspace_create" => is_policy(&arguments["network_policy"]),
+        "network_policy" => {
+            let mut policy = arguments.clone();
+            let fields = policy.as_object_mut().unwrap();
+            fields.retain(|key, value| {
+                !["workspace_id", "bandwidth_mbps", "allowed_ports"].contains(&key.as_str())
+                    && !value.is_null()
+            });
+            is_policy(&policy)
+        }
+        _ => true,
+    }
+}
+
+fn is_policy(value: &Value) -> bool {
+    let change = serde_json::from_value::<PolicyChange>(value.clone());
+    value.is_null() || change.is_ok_and(|change| change.apply_to(&NetworkPolicy::default()).is_ok())
 }
 
 /// A small generator, the same in every run.

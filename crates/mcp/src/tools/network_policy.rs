@@ -1,6 +1,6 @@
 //! `network_policy`: what a workspace may reach.
 
-use agentiso_core::network::{MAX_BANDWIDTH_MBPS, MAX_RULES, PolicyChange};
+use agentiso_core::network::{MAX_BANDWIDTH_MBPS, MAX_RULES, NetworkPolicy, PolicyChange};
 use serde_json::{Value, json};
 
 use super::shared::WORKSPACE;
@@ -85,8 +85,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let allow_cidrs = args.optional(&ALLOW_CIDRS);
     let deny_cidrs = args.optional(&DENY_CIDRS);
     let bandwidth = args.optional(&BANDWIDTH_MBPS);
-    let (workspace, change) = args.finish((|| {
-        let change = PolicyChange {
+    let change = (|| {
+        Some(PolicyChange {
             allow_internet: allow_internet?,
             allow_inter_vm: allow_inter_vm?,
             allowed_ports: allowed_ports?,
@@ -95,9 +95,14 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             allow_cidrs: allow_cidrs?,
             deny_cidrs: deny_cidrs?,
             bandwidth_mbps: bandwidth?.map(|mbps| i64::try_from(mbps).ok().filter(|mbps| *mbps > 0)),
-        };
-        Some((workspace?, change))
-    })())?;
+        })
+    })();
+    if let Some(Err(problems)) = change.as_ref().map(|change| change.apply_to(&NetworkPolicy::default())) {
+        for problem in problems.iter() {
+            args.complain(&problem.path, problem.message.clone());
+        }
+    }
+    let (workspace, change) = args.finish((|| Some((workspace?, change?)))())?;
     Ok(Box::pin(async move {
         let info = call.session.change_policy(&workspace, &change).await?;
         Ok(Answer::json(json!({
