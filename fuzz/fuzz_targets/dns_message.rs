@@ -23,7 +23,8 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     let refused = Answer::empty(ResponseCode::Refused).explained(ExplanationCode::Blocked, "no");
-    let refused = Message::from_vec(&refused.write(&question, Transport::Udp)).expect("a refusal is a message");
+    let refused =
+        Message::from_vec(&refused.write(&question, Transport::Udp)).expect("a refusal is a message");
     assert_eq!(refused.metadata.response_code, ResponseCode::Refused);
 
     // The answer gets the id that was asked with: to guess it is not what is tried here.
