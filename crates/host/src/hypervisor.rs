@@ -137,7 +137,7 @@ impl Hypervisor {
             qemu_path: self.inner.host.qemu.path.clone(),
             transport: "virtio-serial",
             storage: "qcow2",
-            network: "isolated",
+            network: "gateway",
         }
     }
 

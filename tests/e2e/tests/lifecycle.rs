@@ -122,7 +122,7 @@ fn bad_requests_for_a_workspace_are_refused_with_every_reason() {
     for name in ["", "..", "a/b", "a\nb", "a\"b", "a'b;", "ä", "a\u{0}b", &"x".repeat(129)] {
         create(json!({"name": name})).mentions(&["name"]);
     }
-    create(json!({"allow_internet": true})).mentions(&["allow_internet"]);
+    create(json!({"allow_internet": "yes"})).mentions(&["allow_internet"]);
 
     let ws = client.workspace_with(json!({"name": "only"}));
     create(json!({"name": "only"})).mentions(&["only", "already"]);

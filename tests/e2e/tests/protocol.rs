@@ -4,7 +4,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 15] = [
+const TOOLS: [&str; 17] = [
     "exec",
     "file_edit",
     "file_list",

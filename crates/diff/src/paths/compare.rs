@@ -1,13 +1,14 @@
 //! Whether a path that both trees have was modified:
 //!
 //! * Anything: its type, permissions, owner, group or extended attributes differ.
-//! * A regular file: its size or modification time differ; or it was touched in another way (another inode, another
-//!   change time) and the content differs.
+//! * A regular file: its size or modification time differ; or its content does, as far as it was touched in another way
+//!   (another inode, another change time) or it is known which blocks the disks share.
 //! * A symbolic link: the target differs. A device: its numbers differ.
 //! * A directory: no more than what holds for anything; entries that came and went are listed themselves.
 //!
 //! So a file that only got another link, or the same owner once more, is not listed, while one whose modification
-//! time was set back after a change is. What was renamed counts as removed and added. Access times never count.
+//! time was set back after a change is, and one that was written twice within a tick of the clock. Content is only read
+//! where the disks do not share it. What was renamed counts as removed and added. Access times never count.
 //! Content that cannot be read, or that is more than the options allow to compare, counts as different.
 
 use super::sides::Sides;
@@ -32,7 +33,9 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
         let differs = match old.kind() {
             Kind::File => {
                 let written = (old.size(), old.mtime()) != (new.size(), new.mtime());
-                written || (touched(old) != touched(new) && self.content_differs(old, new))
+                written
+                    || (touched(old) != touched(new) || self.sides.tells_sharing())
+                        && self.content_differs(old, new)
             }
             Kind::Symlink => match (self.sides.old.target(old), self.sides.new.target(new)) {
                 (Ok(old), Ok(new)) => old != new,
@@ -58,7 +61,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
         }
     }
 
-    fn content_differs(&mut self, old: &Inode, new: &Inode) -> bool {
+    pub(super) fn content_differs(&mut self, old: &Inode, new: &Inode) -> bool {
         let extents = self.sides.old.extents(old).and_then(|old| Ok((old, self.sides.new.extents(new)?)));
         let same = match extents {
             Ok((old_extents, new_extents)) if old_extents == new_extents => {

@@ -22,6 +22,11 @@ impl<'a, O: ReadAt + ?Sized, N: ReadAt + ?Sized> Sides<'a, O, N> {
         })
     }
 
+    /// Whether it is known what the disks share, so that what is the same need not be read.
+    pub(super) fn tells_sharing(&self) -> bool {
+        self.is_shared.is_some()
+    }
+
     /// Whether these bytes are the same on both sides, journals included.
     pub(super) fn is_shared(&self, range: Range<u64>) -> bool {
         self.is_shared.is_some_and(|is_shared| {

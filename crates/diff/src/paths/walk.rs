@@ -150,8 +150,20 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
         }
         let Some((old_inode, new_inode)) = self.compare.sides.different(old.inode, new.inode)? else {
             let inode = self.compare.sides.old.inode(old.inode).map_err(DiffError::Old)?;
-            if inode.kind() == Kind::Directory {
-                self.wait(old.name, Directory::Both { old: old.inode, new: new.inode })?;
+            match inode.kind() {
+                Kind::Directory => self.wait(old.name, Directory::Both { old: old.inode, new: new.inode })?,
+                // Within a tick of its clock, a file is written without a trace in its inode.
+                Kind::File
+                    if self.compare.sides.tells_sharing() && self.compare.content_differs(&inode, &inode) =>
+                {
+                    self.list(List::Modified, new.name, &inode);
+                }
+                Kind::File
+                | Kind::Symlink
+                | Kind::CharacterDevice
+                | Kind::BlockDevice
+                | Kind::Pipe
+                | Kind::Socket => {}
             }
             return Ok(());
         };

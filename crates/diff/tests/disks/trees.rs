@@ -62,7 +62,11 @@ fn write(tree: &Tree, root: &Path) {
             Node::Directory { .. } => fs::create_dir(&path).unwrap(),
             Node::File { content, written, .. } => {
                 fs::write(&path, content).unwrap();
-                let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000 + written);
+                // Other content has another time, as it has when it is written by a kernel: its change time is the
+                // second in which this test writes it.
+                let kind = content.iter().fold(1, |kind, byte| kind * 2 + u64::from(*byte));
+                let written =
+                    SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000 + written * 100 + kind);
                 File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
             }
             Node::Symlink(target) => symlink(target, &path).unwrap(),

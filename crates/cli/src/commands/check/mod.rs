@@ -220,7 +220,7 @@ fn picked(facts: Option<&HostFacts>) -> Vec<(&'static str, Picked)> {
         Some(facts) => Picked::new(facts.accelerator.as_str(), facts.accelerator_reason.clone()),
         None => Picked::new("none", "not settled, see above"),
     };
-    let (storage, transport, network) = facts.map_or(("qcow2", "virtio-serial", "isolated"), |facts| {
+    let (storage, transport, network) = facts.map_or(("qcow2", "virtio-serial", "gateway"), |facts| {
         (facts.storage, facts.transport, facts.network)
     });
     vec![

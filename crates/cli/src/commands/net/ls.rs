@@ -13,7 +13,13 @@ use crate::{output, runtime};
 
 /// List what each workspace may reach, and the ports that lead into it
 #[derive(clap::Args, Debug)]
-#[command(visible_alias = "list")]
+#[command(
+    visible_alias = "list",
+    after_help = "\
+Examples:
+  agentiso net ls
+  agentiso net ls --json | jq '.[] | select(.network.allow_internet) | .name'"
+)]
 pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]

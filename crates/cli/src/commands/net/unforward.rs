@@ -9,6 +9,9 @@ use crate::{output, runtime};
 
 /// End a forward, and the connections through it
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso net unforward dev 8080")]
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
