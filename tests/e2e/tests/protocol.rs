@@ -10,6 +10,8 @@ const TOOLS: [&str; 17] = [
     "file_list",
     "file_read",
     "file_write",
+    "network_policy",
+    "port_forward",
     "snapshot",
     "workspace_adopt",
     "workspace_create",
