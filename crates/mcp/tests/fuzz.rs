@@ -244,6 +244,9 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
                 json!(i64::MIN),
             ]
         }
+        ("array", ..) if schema["items"]["type"] == "integer" => {
+            vec![json!([0]), json!(["1"]), json!([null]), json!([65_536]), json!(vec![1; 1000])]
+        }
         ("array", ..) => {
             vec![json!([1]), json!(["true", ""]), json!([null]), json!(["\0"]), json!(vec!["true"; 1000])]
         }
