@@ -50,6 +50,10 @@ impl Machine for Bare {
         Err(MachineError::NotMachine)
     }
 
+    fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
+        Err(MachineError::NotMachine)
+    }
+
     fn quiesce(&self, _grace_ms: u32) -> Result<v1::ShutdownResponse, MachineError> {
         Err(MachineError::NotMachine)
     }

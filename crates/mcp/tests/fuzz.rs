@@ -201,7 +201,10 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
         }
         "boolean" => json!(dice.one_in(2)),
         "array" => {
-            let items = dice.below(schema["maxItems"].as_u64().unwrap() + 1);
+            // Full lists now and then, short ones mostly.
+            let most = schema["maxItems"].as_u64().unwrap();
+            let most = if dice.one_in(50) { most } else { most.min(12) };
+            let items = dice.below(most + 1);
             (0..items).map(|_| right(dice, &schema["items"])).collect()
         }
         "object" => {
