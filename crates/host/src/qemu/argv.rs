@@ -24,6 +24,9 @@ pub const DISK_DEVICE: &str = "disk0";
 /// The port the guest agent looks for.
 pub const AGENT_PORT: &str = "agentiso";
 
+/// The agent's socket, as QEMU calls it.
+pub const AGENT_CHARDEV: &str = "agent";
+
 /// The start of every machine's `-name`; with the run directory it tells our processes from others.
 pub const NAME_PREFIX: &str = "agentiso-";
 
@@ -158,10 +161,10 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     args.option("-serial", "chardev:console");
 
     args.json("-device", json!({"driver": "virtio-serial-device", "max_ports": 2}));
-    args.option("-chardev", format!("socket,id=agent,fd={},server=on,wait=off", machine.agent_fd));
+    args.option("-chardev", format!("socket,id={AGENT_CHARDEV},fd={},server=on,wait=off", machine.agent_fd));
     args.json(
         "-device",
-        json!({"driver": "virtserialport", "nr": 1, "chardev": "agent", "name": AGENT_PORT}),
+        json!({"driver": "virtserialport", "nr": 1, "chardev": AGENT_CHARDEV, "name": AGENT_PORT}),
     );
 
     let (node, disk) = disk(machine.disk);

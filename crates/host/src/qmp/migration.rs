@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
+use crate::qemu::argv::AGENT_CHARDEV;
 
 /// The default limit would stretch even device state, some 100 KB, over several rounds.
 const UNLIMITED_BANDWIDTH: u64 = 1 << 40;
@@ -118,6 +119,25 @@ impl QmpClient {
             Some(true) => Ok(()),
             Some(false) | None => self.resume().await,
         }
+    }
+
+    /// Waits until QEMU has noticed that nobody is connected to the agent's socket.
+    pub async fn agent_hung_up(&self) -> Result<(), QmpError> {
+        /// It is told by the kernel, and has no event for it.
+        const SOON: Duration = Duration::from_millis(2);
+        const ATTEMPTS: u32 = 5000;
+        for _ in 0..ATTEMPTS {
+            let devices = self.execute("query-chardev", None).await?;
+            let agent =
+                devices.as_array().into_iter().flatten().find(|device| device["label"] == AGENT_CHARDEV);
+            let path = agent.and_then(|agent| agent["filename"].as_str());
+            let path = path.ok_or_else(|| QmpError::Unexpected { command: "query-chardev".to_owned() })?;
+            if path.starts_with("disconnected") {
+                return Ok(());
+            }
+            tokio::time::sleep(SOON).await;
+        }
+        Err(QmpError::NoAnswer { command: "the end of a connection".to_owned() })
     }
 
     /// Lets a stopped machine run. One that runs is left alone.

@@ -133,9 +133,12 @@ impl Builder<'_> {
         began: Instant,
     ) -> Result<Template, TemplateError> {
         self.progress.report("saving the template", Some(0.9));
-        // The agent must be found idle by whoever restores this, not in the middle of our conversation.
+        // The agent must be found idle by whoever restores this, not in the middle of our conversation. QEMU tells the
+        // guest of our leaving through its memory, and must have done so before the devices are saved: a device whose
+        // queue in memory is ahead of its state never gets a message through again.
         drop(agent);
         let qmp = launched.qmp();
+        qmp.agent_hung_up().await.map_err(TemplateError::Save)?;
         qmp.execute("stop", None).await.map_err(TemplateError::Save)?;
         let device_state = building.dir().join(manifest::DEVICE_STATE);
         qmp.save_devices(&device_state, SAVE_DEADLINE).await.map_err(TemplateError::Save)?;

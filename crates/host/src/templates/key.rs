@@ -12,7 +12,7 @@ use crate::qemu::version::Qemu;
 
 /// Raised when the command line, the order of devices, or what a template is taken through before it is saved
 /// changes in a way that [`HostInputs`] does not show.
-const MACHINE_GENERATION: u32 = 6;
+const MACHINE_GENERATION: u32 = 7;
 
 /// The counter's rate varies by a few kHz between boots of one host; only a real difference matters.
 const TSC_STEP_KHZ: u64 = 10_000;
