@@ -124,6 +124,7 @@ impl Daemon {
         if tokio::time::timeout(TASKS_DEADLINE, shared.tasks.wait()).await.is_err() {
             tracing::error!(left = shared.tasks.len(), "tasks did not end in time");
         }
+        shared.network.close();
         shared.change(|_| ());
         shared.save_or_warn("the daemon ends").await;
     }

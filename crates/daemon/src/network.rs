@@ -114,7 +114,11 @@ impl Network {
         let seat = Seat { name: hostname.to_owned(), mac: mac_for(&place.id), address: place.address };
         let guard = Guard::new(network.policy.clone(), self.host.clone(), self.address);
         let log = FlowLog::new();
-        let attachment = self.gateway.attach(seat, guard.clone(), log.clone(), listener)?;
+        let attached = self.gateway.attach(seat, guard.clone(), log.clone(), listener);
+        let attachment = attached.inspect_err(|_| {
+            // It was just made; one that cannot be removed is removed by the next daemon.
+            let _ = remove(&socket);
+        })?;
         for forward in &network.port_forwards {
             if let Err(error) = attachment.add_forward(forward.guest_port, Some(forward.host_port)) {
                 tracing::error!(workspace = hostname, %error, "a port is not forwarded");
@@ -128,6 +132,12 @@ impl Network {
     pub(crate) fn leave(&self, id: &WorkspaceId) {
         let held = self.seats().remove(id);
         drop(held);
+    }
+
+    /// Everybody leaves: the daemon ends.
+    pub(crate) fn close(&self) {
+        let seats = std::mem::take(&mut *self.seats());
+        drop(seats);
     }
 
     pub(crate) fn set_policy(&self, id: &WorkspaceId, policy: &NetworkPolicy) {
