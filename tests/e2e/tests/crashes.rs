@@ -73,7 +73,7 @@ impl Deed {
     }
 }
 
-/// Every named step of the daemon that a deed at the shell passes, with that deed.
+/// Every named step of the daemon that these deeds pass. Those of export and import are not among them.
 const STEPS: [(&str, Deed); 34] = [
     ("create.reserved", Deed::Create),
     ("create.ledgered", Deed::Create),

@@ -1,6 +1,7 @@
 //! What a workspace reaches: nothing, what it was allowed to by name, and what leads into it. "The internet" is a host
 //! in a network namespace of the test's own.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -53,6 +54,8 @@ server.serve_forever()
 
 /// A namespace with one host in it, which goes when this is dropped.
 struct Internet {
+    /// There is one of them at a time: all have the same addresses. Whoever waits for it has the deadline of its test.
+    _alone: File,
     name: String,
     services: Option<Child>,
 }
@@ -61,7 +64,10 @@ impl Internet {
     /// The reason if this machine does not let us.
     fn make() -> Result<Self, String> {
         let name = format!("aiso{}", std::process::id());
-        let mut internet = Self { name: name.clone(), services: None };
+        let lock = std::env::temp_dir().join("agentiso-test-internet.lock");
+        let alone = File::create(lock).map_err(|error| error.to_string())?;
+        alone.lock().map_err(|error| error.to_string())?;
+        let mut internet = Self { _alone: alone, name: name.clone(), services: None };
         let (near, far) = (format!("{name}n"), format!("{name}f"));
         run(&["ip", "netns", "add", &name])?;
         run(&["ip", "link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &name])?;

@@ -231,6 +231,23 @@ fn content_decides_for_a_file_that_was_touched_without_a_trace_in_its_times() {
 }
 
 #[test]
+fn a_file_whose_inode_is_the_same_is_modified_if_its_blocks_are() {
+    need!("mke2fs");
+    let images = Images::new();
+    let old = bytes(&images.make("old", &[]));
+    let mut new = old.clone();
+    let (block, content) = (1024, numbered(1024));
+    let start = block * old.chunks(block).position(|chunk| chunk == content).unwrap();
+    new[start + 99_000] ^= 1;
+    let is_shared = |range: std::ops::Range<u64>| {
+        old[range.start as usize..range.end as usize] == new[range.start as usize..range.end as usize]
+    };
+    let shared = DiffOptions { is_shared: Some(&is_shared), ..DiffOptions::default() };
+    assert_eq!(paths(&diff_paths(&old, &new, &shared).unwrap()), ["~/etc/deep/er/note"]);
+    assert_eq!(paths(&diff_paths(&old, &old, &shared).unwrap()), Vec::<String>::new());
+}
+
+#[test]
 fn a_file_that_was_replaced_by_the_same_is_not_modified() {
     need!("mke2fs");
     let images = Images::new();
