@@ -182,8 +182,7 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
         false => netdev["reconnect"] = json!(1),
     }
     args.json("-netdev", netdev);
-    // Without the announcement after a restore: Linux 6.12 handles it while it takes the interface down, and then
-    // both wait for each other for ever.
+    // Without the announcement after a restore: it would go out under the address of the machine that was saved.
     args.json(
         "-device",
         json!({

@@ -10,6 +10,8 @@ use crate::failure::Failure;
 use crate::{output, runtime};
 
 /// Show what a workspace connected to, and what it was refused and why
+///
+/// The last 2048 lines since the daemon was started.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
