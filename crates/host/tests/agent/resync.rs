@@ -71,6 +71,8 @@ async fn a_connection_cut_anywhere_is_followed_by_one_that_works() {
         );
         drop(tokio::time::timeout(Duration::from_millis(round % 7), upload).await);
     }
+    // The stream to the agent never ends: what the last connection left is cleared by the next.
+    let _last = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     eventually("no upload is left", || std::fs::read_dir(dir.path()).expect("listed").count() == 2).await;
 }
 
