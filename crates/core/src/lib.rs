@@ -14,6 +14,7 @@ pub mod network;
 pub mod paths;
 pub mod pool;
 pub mod quota;
+pub mod rate;
 pub mod resources;
 pub mod space;
 pub mod suggest;

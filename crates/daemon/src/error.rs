@@ -12,6 +12,7 @@ use agentiso_core::memory::HostMemoryShort;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::network::PolicyProblems;
 use agentiso_core::quota::QuotaExceeded;
+use agentiso_core::rate::RateLimited;
 use agentiso_core::resources::OutOfRange;
 use agentiso_core::space::HostSpaceShort;
 use agentiso_net::gateway::ForwardError;
@@ -42,6 +43,8 @@ pub enum OpError {
     TooManyWorkspaces { used: u64, limit: u64 },
     #[error(transparent)]
     Quota(#[from] QuotaExceeded),
+    #[error(transparent)]
+    RateLimited(#[from] RateLimited),
     #[error(transparent)]
     HostMemory(#[from] HostMemoryShort),
     #[error(transparent)]
@@ -167,6 +170,7 @@ impl OpError {
             Self::OutOfRange(_) => "out_of_range",
             Self::TooManyWorkspaces { .. } => "too_many_workspaces",
             Self::Quota(_) => "quota_exceeded",
+            Self::RateLimited(_) => "rate_limited",
             Self::HostMemory(_) => "host_memory",
             Self::NoAddress(_) => "no_address",
             Self::Policy(_) => "bad_policy",
@@ -229,6 +233,10 @@ impl OpError {
             Self::NameTaken { .. } => "choose another name, or look at it with workspace_info".to_owned(),
             Self::TooManyWorkspaces { .. } | Self::Quota(_) => {
                 "destroy workspaces that are no longer needed with workspace_destroy".to_owned()
+            }
+            Self::RateLimited(_) => {
+                "wait that long; one workspace serves many commands, and one command can do many things"
+                    .to_owned()
             }
             Self::HostMemory(_) => "ask for less memory_mb, or stop or destroy another workspace".to_owned(),
             Self::NoAddress(_) => "destroy workspaces that are no longer needed".to_owned(),
@@ -338,6 +346,7 @@ impl OpError {
             | Self::Import { .. }
             | Self::OutOfRange(_)
             | Self::Quota(_)
+            | Self::RateLimited(_)
             | Self::HostMemory(_)
             | Self::NoAddress(_)
             | Self::Policy(_)
@@ -367,6 +376,7 @@ impl OpError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::OwnerActive { .. }
+            | Self::RateLimited(_)
             | Self::HostMemory(_)
             | Self::Boot { .. }
             | Self::Busy { .. }

@@ -14,6 +14,7 @@ use agentiso_core::ids::SessionId;
 use agentiso_core::lifecycle::{Operation, PublicState};
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::network::NetworkPolicy;
+use agentiso_core::rate::RateCategory;
 use agentiso_core::resources::Resources;
 
 use crate::error::OpError;
@@ -21,7 +22,7 @@ use crate::guest::Guest;
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
 use crate::machines::{
-    HostFacts, ImageFailure, ImageRef, Machine, Progress, Rung, TemplateInfo, VolumeUsage,
+    HostFacts, ImageFailure, ImageRef, Machine, Progress, Rung, SizesOf, TemplateInfo, VolumeUsage,
 };
 use crate::pool::{self, Standby};
 use crate::registry::{Registry, SessionKind, Wanted, Workspace};
@@ -96,6 +97,19 @@ impl Session {
 
     fn refuse_when_closing(&self) -> Result<(), OpError> {
         if self.shared().closing.is_cancelled() { Err(OpError::ShuttingDown) } else { Ok(()) }
+    }
+
+    /// Counts calls of an agent against what the server lets through; called once their arguments are known to be
+    /// good. A person at the shell is not counted.
+    pub fn charge(&self, category: RateCategory, calls: u32) -> Result<(), OpError> {
+        match self.0.kind {
+            SessionKind::Shell => Ok(()),
+            SessionKind::Client => {
+                let shared = self.shared();
+                let levels = &mut shared.state().registry.rates;
+                Ok(levels.charge(category, calls, &shared.config.rate_limit, jiff::Timestamp::now())?)
+            }
+        }
     }
 
     fn view(&self, registry: &Registry, workspace: &Workspace) -> WorkspaceInfo {
@@ -271,16 +285,16 @@ impl Session {
         let _call = self.begin_call();
         let workspace = self.owned(wanted)?;
         let mut info = self.info_of(&workspace)?;
-        let Some(usage) = self.volume_usage(&workspace).await else { return Ok(info) };
+        let Some(usage) = self.volume_usage(&workspace, SizesOf::All).await else { return Ok(info) };
         info.disk_used_bytes = Some(usage.used_bytes);
         info.disk_volsize_bytes = Some(usage.virtual_bytes);
         info.snapshots.iter_mut().for_each(|snapshot| snapshots::fill_in(snapshot, &usage));
         Ok(info)
     }
 
-    async fn volume_usage(&self, workspace: &Workspace) -> Option<VolumeUsage> {
+    async fn volume_usage(&self, workspace: &Workspace, of: SizesOf) -> Option<VolumeUsage> {
         let (machines, spec) = (Arc::clone(&self.shared().machines), self.shared().spec(workspace));
-        tokio::task::spawn_blocking(move || machines.volume_usage(&spec)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || machines.volume_usage(&spec, of)).await.unwrap_or_default()
     }
 
     fn owned(&self, wanted: &WorkspaceRef) -> Result<Workspace, OpError> {

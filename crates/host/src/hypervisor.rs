@@ -19,7 +19,7 @@ use crate::boot::BootError;
 use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
 use crate::boot::rise::as_of_now;
-use crate::disk::{DiskError, Qcow2Storage, Storage, VolumeSizes};
+use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
 use crate::files::FileError;
 use crate::hex;
 use crate::machine::{Machine, Parts, room};
@@ -318,9 +318,16 @@ impl Hypervisor {
         interrupted: &CancellationToken,
     ) -> Result<(), SnapshotError> {
         compact::online(&spec.data_dir, machine.qmp(), interrupted).await?;
-        compact::shorten(&spec.data_dir, Some(machine.qmp()), interrupted).await?;
+        compact::shorten(&spec.data_dir, Some(machine.qmp()), KeyframeDue::AT_REST, interrupted).await?;
         self.watch_room(spec, machine).await;
         Ok(())
+    }
+
+    /// Shortens a chain that has grown long and can be shortened quickly, without waiting for a quiet time: whoever takes
+    /// snapshots in a row may never leave one.
+    pub async fn shorten(&self, spec: &MachineSpec, machine: &Machine) -> Result<(), SnapshotError> {
+        let never = CancellationToken::new();
+        compact::shorten(&spec.data_dir, Some(machine.qmp()), KeyframeDue::IN_A_ROW, &never).await
     }
 
     /// Space that is not given back now is given back by the next delete or start.
@@ -333,7 +340,7 @@ impl Hypervisor {
                 compacted
             }
             None => match compact::offline(&spec.data_dir).await {
-                Ok(()) => compact::shorten(&spec.data_dir, None, &never).await,
+                Ok(()) => compact::shorten(&spec.data_dir, None, KeyframeDue::AT_REST, &never).await,
                 Err(error) => Err(error),
             },
         };

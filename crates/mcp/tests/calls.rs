@@ -240,3 +240,29 @@ async fn refusals_of_create_name_the_valid_values() {
         "{closed}"
     );
 }
+
+#[tokio::test]
+async fn costly_calls_are_limited_for_all_sessions_together_and_bad_arguments_cost_nothing() {
+    let world = support::world_with("").await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    for _ in 0..10 {
+        let bad = client.call("workspace_create", json!({"vcpus": "many"})).await;
+        assert_eq!(bad["structuredContent"]["code"], "invalid_arguments");
+    }
+    for name in ["one", "two", "three"] {
+        let made = client.call("workspace_create", json!({"name": name, "memory_mb": 256})).await;
+        assert_eq!(made["isError"], false, "{made}");
+    }
+    let mut second = Client::initialized(world.session(), "full", false).await;
+    let refused = second.call("workspace_create", json!({"name": "four"})).await;
+    assert_eq!(refused["structuredContent"]["code"], "rate_limited");
+    assert_eq!(refused["structuredContent"]["retryable"], true);
+    assert!(text(&refused).contains("rate limit") && text(&refused).contains("5 per minute"), "{refused}");
+    for _ in 0..10 {
+        client.call("exec", on("one", json!({"command": "echo x"}))).await;
+    }
+    let refused = client.call("exec", on("one", json!({"command": "echo x"}))).await;
+    assert!(text(&refused).contains("60 per minute"), "{refused}");
+    let read = client.call("file_list", on("one", json!({"path": "/"}))).await;
+    assert_ne!(read["structuredContent"]["code"], "rate_limited");
+}

@@ -36,6 +36,16 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     if file.vm.kernel_append.contains(['\0', '\n']) {
         return Err(value("vm.kernel_append", "must be one line"));
     }
+    let rates = &file.rate_limit;
+    for (key, per_minute) in [
+        ("rate_limit.create_per_minute", rates.create_per_minute),
+        ("rate_limit.exec_per_minute", rates.exec_per_minute),
+        ("rate_limit.team_message_per_minute", rates.team_message_per_minute),
+    ] {
+        if per_minute == 0 {
+            return Err(value(key, "must be at least 1; rate_limit.enabled = false switches limits off"));
+        }
+    }
     if pool.enabled {
         in_range("pool.min_size", pool.min_size, 0, pool.max_size)?;
         in_range("pool.target_free", pool.target_free, 0, pool.max_size)?;

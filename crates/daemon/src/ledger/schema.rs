@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
+use agentiso_core::rate::RateLevels;
 use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
@@ -95,4 +96,7 @@ pub struct Counters {
     /// Workspaces ever made.
     #[serde(default)]
     pub workspaces_created: u64,
+    /// How much of what may be called at once was called.
+    #[serde(default, skip_serializing_if = "RateLevels::is_empty")]
+    pub rates: RateLevels,
 }

@@ -30,6 +30,7 @@ pub use agent::{
 };
 
 pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};
+pub use agentiso_host::disk::SizesOf;
 pub use agentiso_host::{MachineRecord, Progress, Rung};
 pub use qemu::QemuMachines;
 
@@ -374,7 +375,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     fn templates(&self) -> Vec<TemplateInfo>;
 
     /// Looks at files; not for an async task.
-    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage>;
+    fn volume_usage(&self, spec: &MachineSpec, of: SizesOf) -> Option<VolumeUsage>;
 
     /// Which snapshot a workspace's disk descends from; `None` where that cannot be told. It settles what became of
     /// a restore that was cut short. Looks at files; not for an async task.
@@ -419,6 +420,11 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     /// Puts the volume in better order: space back, shorter chains. For idle moments; returns soon when interrupted,
     /// and must be waited for.
     fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>>;
+
+    /// Shortens the chain of its disk's layers, if it is long and that is quickly done.
+    fn shorten(&self) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Makes a machine that stood ready the machine of this workspace: clock, random numbers, names, addresses.
     fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>>;

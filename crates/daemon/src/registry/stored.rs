@@ -46,6 +46,7 @@ pub(crate) fn to_ledger(registry: &Registry, now: jiff::Timestamp) -> LedgerDocu
         counters: Counters {
             last_address: registry.addresses.last(),
             workspaces_created: registry.created_total,
+            rates: registry.rates.clone(),
         },
     }
 }
@@ -117,6 +118,7 @@ pub(crate) fn from_ledger(document: &LedgerDocument, limits: Limits) -> Result<R
     }
     let mut registry = Registry::new(limits);
     registry.created_total = document.counters.workspaces_created;
+    registry.rates = document.counters.rates.clone();
     for (id, workspace) in &document.workspaces {
         let owner = document.sessions.iter().find(|session| session.workspace_ids.contains(id));
         registry.insert_restored(restored(*id, workspace, owner.map(|session| session.session_id.clone())));

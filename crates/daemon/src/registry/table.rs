@@ -10,6 +10,7 @@ use agentiso_core::lifecycle::Operation;
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::quota::{SESSION_QUOTA, Usage};
+use agentiso_core::rate::RateLevels;
 use agentiso_core::resources::{OutOfRange, ResourceLimits, Resources};
 use agentiso_core::suggest::nearest;
 
@@ -59,6 +60,8 @@ pub(crate) struct Registry {
     /// Forks that wait for their turn to come up: they hold names and quota, but no memory yet.
     pub(super) in_line: BTreeSet<WorkspaceId>,
     pub(crate) sessions: Sessions,
+    /// How much of what may be called at once was called.
+    pub(crate) rates: RateLevels,
     limits: Limits,
 }
 
@@ -70,6 +73,7 @@ impl Registry {
             created_total: 0,
             in_line: BTreeSet::new(),
             sessions: Sessions::default(),
+            rates: RateLevels::default(),
             limits,
         }
     }

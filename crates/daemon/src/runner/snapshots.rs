@@ -16,7 +16,7 @@ use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
 use crate::machines::{
-    Machine, MachineSpec, Origin, Progress, Rung, SnapshotDiff, SnapshotFailure, VolumeUsage,
+    Machine, MachineSpec, Origin, Progress, Rung, SizesOf, SnapshotDiff, SnapshotFailure, VolumeUsage,
 };
 use crate::registry::Status;
 
@@ -105,7 +105,9 @@ impl Runner {
 
     async fn volume_usage(&self) -> Option<VolumeUsage> {
         let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
-        tokio::task::spawn_blocking(move || machines.volume_usage(&spec)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || machines.volume_usage(&spec, SizesOf::NoSnapshot))
+            .await
+            .unwrap_or_default()
     }
 
     /// Ends the machine, if there is one, and comes up again as the snapshot was. On a failure the workspace is

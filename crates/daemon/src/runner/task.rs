@@ -147,6 +147,15 @@ impl Runner {
         }
     }
 
+    /// Keeps a volume in order whose owner takes snapshots in a row.
+    async fn shorten(&mut self) {
+        let Some(machine) = self.machine() else { return };
+        if let Err(failure) = machine.shorten().await {
+            tracing::warn!(workspace = %self.name, %failure, "its layers were not made fewer");
+            self.unsettled = true;
+        }
+    }
+
     /// Puts the volume in better order, until a request comes.
     async fn tidy(&mut self) {
         self.untidy = false;
@@ -199,6 +208,7 @@ impl Runner {
                 self.untidy = true;
                 let taken = self.snapshot(name, include_memory, progress).await;
                 self.answer(reply, taken);
+                self.shorten().await;
             }
             Request::Restore { snapshot, progress, reply } => {
                 let back = self.restore(snapshot, progress).await;

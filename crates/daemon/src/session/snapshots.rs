@@ -7,7 +7,7 @@ use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use super::Session;
 use crate::error::OpError;
 use crate::info::{Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo};
-use crate::machines::{Progress, SnapshotDiff, VolumeUsage};
+use crate::machines::{Progress, SizesOf, SnapshotDiff, VolumeUsage};
 use crate::registry::{Registry, Workspace};
 use crate::runner::{Handle, Request};
 
@@ -97,14 +97,14 @@ impl Session {
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned(), snapshot))
     }
 
-    /// The views of a workspace and of one of its snapshots, with sizes.
+    /// The views of a workspace and of one of its snapshots, with the sizes of that one.
     pub(super) async fn snapshot_of(
         &self,
         workspace: &Workspace,
         id: SnapshotId,
     ) -> Result<(WorkspaceInfo, SnapshotInfo), OpError> {
         let mut info = self.info_of(workspace)?;
-        if let Some(usage) = self.volume_usage(workspace).await {
+        if let Some(usage) = self.volume_usage(workspace, SizesOf::Snapshot(id)).await {
             info.snapshots.iter_mut().for_each(|snapshot| fill_in(snapshot, &usage));
         }
         let found = info.snapshots.iter().find(|snapshot| snapshot.id == id).cloned();

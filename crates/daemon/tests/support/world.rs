@@ -16,7 +16,7 @@ use agentiso_core::space::HostSpace;
 use agentiso_daemon::machines::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
     HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Origin,
-    SnapshotFailure, SnapshotUsage, SpawnHook, Target, TemplateInfo, VolumeUsage,
+    SizesOf, SnapshotFailure, SnapshotUsage, SpawnHook, Target, TemplateInfo, VolumeUsage,
 };
 use agentiso_daemon::{Progress, Rung, SnapshotDiff};
 use futures::FutureExt;
@@ -569,7 +569,7 @@ impl Machines for Handle {
         Vec::new()
     }
 
-    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &MachineSpec, _of: SizesOf) -> Option<VolumeUsage> {
         let volume = Volume::load(&spec.data_dir)?;
         let sizes = volume.snapshots.iter().map(|(id, frozen)| {
             let used_bytes = frozen.content.len() as u64;

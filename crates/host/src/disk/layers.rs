@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use tokio_util::sync::CancellationToken;
+
 use super::error::DiskError;
 use super::graph::LayerInfo;
 use super::layer_name::LayerName;
@@ -53,8 +55,14 @@ pub trait Layers: Clone + Send + Sync + 'static {
     fn commit(&self, directory: &Path, child: &LayerName, into: &LayerName) -> Result<(), DiskError>;
 
     /// Makes a layer that holds what several do, the topmost first, complete or not at all. It lies on what the lowest
-    /// of them lies on.
-    fn combine(&self, directory: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError>;
+    /// of them lies on. Ends soon, with an error, when it is stopped.
+    fn combine(
+        &self,
+        directory: &Path,
+        layer: &LayerName,
+        of: &[LayerName],
+        stop: &CancellationToken,
+    ) -> Result<(), DiskError>;
 
     /// Puts a layer on top of another with the same content as the one it is on.
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError>;

@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio_util::sync::CancellationToken;
+
 use super::error::DiskError;
 use super::graph::LayerInfo;
 use super::layer_name::LayerName;
@@ -233,7 +235,13 @@ impl Layers for MemoryStorage {
         Ok(())
     }
 
-    fn combine(&self, directory: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError> {
+    fn combine(
+        &self,
+        directory: &Path,
+        layer: &LayerName,
+        of: &[LayerName],
+        _stop: &CancellationToken,
+    ) -> Result<(), DiskError> {
         let mut state = self.state();
         let mut combined = Layer::default();
         for (index, name) in of.iter().rev().enumerate() {

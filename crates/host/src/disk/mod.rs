@@ -32,5 +32,7 @@ pub use graph::LayerInfo;
 pub use layer_name::{DISK_FILE, LayerName};
 pub use layers::{Layers, TreeBytes};
 pub use qcow2::Qcow2Storage;
-pub use storage::{Backing, KEYFRAME_AFTER, Keyframe, Merge, Pivot, SnapshotSizes, Storage, VolumeSizes};
+pub use storage::{
+    Backing, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, SnapshotSizes, Storage, VolumeSizes,
+};
 pub use volume::VOLUME_FILE;

@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use tokio_util::sync::CancellationToken;
 
 use super::engine;
 use super::error::DiskError;
@@ -26,7 +27,7 @@ use super::qcow2_commit::{combine, commit};
 use super::qcow2_header::{Header, HeaderError, change_backing, create_overlay};
 use super::qcow2_lock::is_open;
 use super::qcow2_map::Map;
-use super::storage::VolumeSizes;
+use super::storage::{SizesOf, VolumeSizes};
 use super::volume::VOLUME_FILE;
 use crate::files::{self, FileError};
 
@@ -35,8 +36,8 @@ pub struct Qcow2Storage;
 
 impl Qcow2Storage {
     /// As [`Storage::sizes`](super::Storage::sizes), for callers that may wait for a disk.
-    pub fn sizes_now(directory: &Path) -> Result<VolumeSizes, DiskError> {
-        engine::sizes(&Self, directory)
+    pub fn sizes_now(directory: &Path, of: SizesOf) -> Result<VolumeSizes, DiskError> {
+        engine::sizes(&Self, directory, of)
     }
 
     /// As [`Storage::origin`](super::Storage::origin), for callers that may wait for a disk.
@@ -76,7 +77,10 @@ impl Layers for Qcow2Storage {
         let path = layer.in_dir(directory);
         let failed = || FileError::at("read", &path);
         let Some(entry) = found(path.symlink_metadata()).map_err(failed())? else { return Ok(None) };
-        let file = path.metadata().map_err(failed())?;
+        let file = match entry.is_symlink() {
+            true => path.metadata().map_err(failed())?,
+            false => entry.clone(),
+        };
         let header = read_header(&path)?;
         Ok(Some(LayerInfo {
             backing: header.backing_file.as_deref().and_then(LayerName::parse),
@@ -134,11 +138,17 @@ impl Layers for Qcow2Storage {
         commit(&child.in_dir(directory), &path).map_err(|source| DiskError::Format { path, source })
     }
 
-    fn combine(&self, directory: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError> {
+    fn combine(
+        &self,
+        directory: &Path,
+        layer: &LayerName,
+        of: &[LayerName],
+        stop: &CancellationToken,
+    ) -> Result<(), DiskError> {
         let path = layer.in_dir(directory);
         let unnamed = directory.join(format!(".{layer}.new"));
         let of: Vec<PathBuf> = of.iter().map(|layer| layer.in_dir(directory)).collect();
-        named(&unnamed, &path, combine(&of, &unnamed))
+        named(&unnamed, &path, combine(&of, &unnamed, stop))
     }
 
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {

@@ -15,6 +15,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use tokio_util::sync::CancellationToken;
+
 use super::qcow2_header::{CLUSTER, Header, HeaderError, create_overlay};
 use super::qcow2_lock::{refuse_open, refuse_written};
 use super::qcow2_map::{Cluster, L2_ENTRIES, Map};
@@ -23,24 +25,25 @@ use super::qcow2_refcounts::Refcounts;
 pub(super) fn commit(child: &Path, into: &Path) -> Result<(), HeaderError> {
     let upper = Upper::open(child)?;
     refuse_written(&upper.file)?;
-    take(&[upper], into)
+    take(&[upper], into, &CancellationToken::new())
 }
 
-/// Makes a layer that holds what several do, the topmost first, and lies on what the lowest of them lies on.
-pub(super) fn combine(of: &[PathBuf], path: &Path) -> Result<(), HeaderError> {
+/// Makes a layer that holds what several do, the topmost first, and lies on what the lowest of them lies on. Ends soon
+/// when it is stopped.
+pub(super) fn combine(of: &[PathBuf], path: &Path, stop: &CancellationToken) -> Result<(), HeaderError> {
     let uppers = of.iter().map(|path| Upper::open(path)).collect::<Result<Vec<_>, _>>()?;
     let lowest = of.last().ok_or(HeaderError::Damaged("there are none"))?;
     let Header { virtual_size, backing_file } = Header::read(lowest)?;
     let backing_file = backing_file.ok_or(HeaderError::Unsupported("nothing below it"))?;
     create_overlay(path, &backing_file, virtual_size)?;
-    take(&uppers, path)
+    take(&uppers, path, stop)
 }
 
 /// Writes what the upper layers hold, the topmost first, into a lower one.
-fn take(uppers: &[Upper], into: &Path) -> Result<(), HeaderError> {
+fn take(uppers: &[Upper], into: &Path, stop: &CancellationToken) -> Result<(), HeaderError> {
     let mut lower = Lower::open(into, uppers)?;
     let length = lower.file.metadata()?.len();
-    if let Err(error) = lower.take_data(uppers) {
+    if let Err(error) = lower.take_data(uppers, stop) {
         // Nothing points to what was added; a full disk gets it back.
         let _ = lower.file.set_len(length);
         return Err(error);
@@ -102,9 +105,12 @@ impl Lower {
         })
     }
 
-    fn take_data(&mut self, uppers: &[Upper]) -> Result<(), HeaderError> {
+    fn take_data(&mut self, uppers: &[Upper], stop: &CancellationToken) -> Result<(), HeaderError> {
         let mut buffer = vec![0; CLUSTER as usize];
         for (number, (upper, cluster)) in seen(uppers) {
+            if stop.is_cancelled() {
+                return Err(HeaderError::Interrupted);
+            }
             let content = match cluster {
                 Cluster::Absent | Cluster::Zero(_) => None,
                 Cluster::Data(at) => {
@@ -248,7 +254,7 @@ mod tests {
             let (child, into) = pair(dir.path());
             let uppers = [Upper::open(&child).unwrap()];
             let mut lower = Lower::open(&into, &uppers).unwrap();
-            lower.take_data(&uppers).unwrap();
+            lower.take_data(&uppers, &CancellationToken::new()).unwrap();
             if parts > 0 {
                 lower.count_data().unwrap();
             }

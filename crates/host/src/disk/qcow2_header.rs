@@ -64,6 +64,8 @@ pub enum HeaderError {
     Damaged(&'static str),
     #[error("a machine has it open")]
     InUse,
+    #[error("it was interrupted")]
+    Interrupted,
 }
 
 impl HeaderError {
@@ -78,7 +80,8 @@ impl HeaderError {
             | Self::BackingName(_)
             | Self::Unsupported(_)
             | Self::Damaged(_)
-            | Self::InUse => false,
+            | Self::InUse
+            | Self::Interrupted => false,
         }
     }
 }
@@ -93,7 +96,7 @@ pub struct Header {
 impl Header {
     pub fn read(path: &Path) -> Result<Self, HeaderError> {
         let file = File::open(path)?;
-        let mut start = Vec::new();
+        let mut start = Vec::with_capacity(FIRST_READ as usize);
         (&file).take(FIRST_READ).read_to_end(&mut start)?;
         match Self::parse(&start) {
             // Few have the name further on.

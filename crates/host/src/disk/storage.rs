@@ -16,6 +16,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
+use tokio_util::sync::CancellationToken;
 
 use super::error::DiskError;
 
@@ -65,9 +66,34 @@ pub struct Keyframe {
     pub head_is_above: bool,
 }
 
-/// How many layers may lie on each other before a keyframe is due. A read of 4 KiB through one layer takes 19 µs,
-/// through 20 takes 33 µs, through 100 takes 224 µs.
-pub const KEYFRAME_AFTER: usize = 16;
+/// When a keyframe is due. A read of 4 KiB through one layer takes 19 µs, through 20 takes 33 µs, through 100 takes
+/// 224 µs; and QEMU walks through all of them for every snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyframeDue {
+    /// So many layers lie on each other.
+    pub layers: usize,
+    /// They hold no more than this: it is copied.
+    pub most_bytes: u64,
+}
+
+impl KeyframeDue {
+    /// While nobody waits.
+    pub const AT_REST: Self = Self::after(16);
+    /// While snapshots are taken in a row, and copying is done before the next.
+    pub const IN_A_ROW: Self = Self { layers: 24, most_bytes: 64 << 20 };
+
+    pub const fn after(layers: usize) -> Self {
+        Self { layers, most_bytes: u64::MAX }
+    }
+}
+
+/// Whose sizes are asked for beside the volume's own: each has to be looked for in the layers' tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizesOf {
+    NoSnapshot,
+    Snapshot(SnapshotId),
+    All,
+}
 
 /// How large a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,12 +198,14 @@ pub trait Storage: Send + Sync {
         merge: &Merge,
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
-    /// Makes a keyframe of the layers below the head, if at least `after` lie on each other without one. Copies what
-    /// they hold and changes nothing else; until it is adopted, nobody reads it.
+    /// Makes a keyframe of the layers below the head, if one is due. Copies what
+    /// they hold and changes nothing else; until it is adopted, nobody reads it. Stopped while it copies, it makes none; it
+    /// is to be waited for all the same, because it may be past that and about to write the record.
     fn keyframe(
         &self,
         directory: &Path,
-        after: usize,
+        due: KeyframeDue,
+        stop: &CancellationToken,
     ) -> impl Future<Output = Result<Option<Keyframe>, DiskError>> + Send;
 
     /// Puts the layers above on the keyframe, except those that a running machine has put there itself, and lets a

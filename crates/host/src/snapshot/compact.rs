@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
 use super::take::{Overlay, undo};
-use crate::disk::{KEYFRAME_AFTER, Merge, Qcow2Storage, Storage};
+use crate::disk::{KeyframeDue, Merge, Qcow2Storage, Storage};
 use crate::qmp::{QmpClient, QmpError};
 
 /// One merge copies what the upper layer holds. What takes longer is tried again when the next snapshot goes.
@@ -100,26 +100,24 @@ async fn freeze_head(dir: &Path, qmp: &QmpClient) -> Result<(), SnapshotError> {
     Ok(Qcow2Storage.forget_snapshot(dir, nobodys).await?)
 }
 
-/// Shortens a chain of many layers: what lies below the head is copied into one. Copying can be interrupted; what
-/// comes after it is a few small steps.
+/// Shortens a chain of many layers: what lies below the head is copied into one. Copying stops soon when it is
+/// interrupted; what comes after it is a few small steps.
 pub(crate) async fn shorten(
     dir: &Path,
     qmp: Option<&QmpClient>,
+    due: KeyframeDue,
     interrupted: &CancellationToken,
 ) -> Result<(), SnapshotError> {
-    loop {
-        let keyframe = tokio::select! {
-            biased;
-            () = interrupted.cancelled() => return Ok(()),
-            keyframe = Qcow2Storage.keyframe(dir, KEYFRAME_AFTER) => keyframe?,
-        };
-        let Some(keyframe) = keyframe else { return Ok(()) };
+    while !interrupted.is_cancelled() {
+        let made = Qcow2Storage.keyframe(dir, due, interrupted).await?;
+        let Some(keyframe) = made else { return Ok(()) };
         if let (Some(qmp), true) = (qmp, keyframe.head_is_above) {
             qmp.put_on(&keyframe.file, &keyframe.replaces).await?;
         }
         Qcow2Storage.adopt_keyframe(dir, &keyframe).await?;
         tracing::debug!(dir = %dir.display(), layers = keyframe.replaces.len(), "a chain of layers was shortened");
     }
+    Ok(())
 }
 
 async fn commit(qmp: &QmpClient, child: &str, into: &str, merge: &Merge) -> Result<(), QmpError> {

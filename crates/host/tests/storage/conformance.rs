@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_host::disk::memory::BLOCK;
-use agentiso_host::disk::{DiskError, Layers, Storage, VOLUME_FILE};
+use agentiso_host::disk::{DiskError, KeyframeDue, Layers, Storage, VOLUME_FILE};
+use tokio_util::sync::CancellationToken;
 
 use crate::lab::{Content, Lab, VIRTUAL, image_content};
 use crate::memory_lab::MemoryLab;
@@ -513,16 +514,29 @@ async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(benc
     let made = snapshots(&bench, 5).await;
     bench.write(dir, 2, 0).await;
     let head = bench.head(dir).await;
-    assert_eq!(storage.keyframe(dir, 6).await.unwrap(), None, "it is not long enough");
-    let keyframe = storage.keyframe(dir, 5).await.unwrap().unwrap();
+    assert_eq!(
+        storage.keyframe(dir, KeyframeDue::after(6), &CancellationToken::new()).await.unwrap(),
+        None,
+        "it is not long enough"
+    );
+    let keyframe =
+        storage.keyframe(dir, KeyframeDue::after(5), &CancellationToken::new()).await.unwrap().unwrap();
     assert_eq!(keyframe.replaces.len(), 5);
     assert!(keyframe.head_is_above && keyframe.above == [storage.head(dir).await.unwrap()], "{keyframe:?}");
-    assert_eq!(storage.keyframe(dir, 5).await.unwrap().as_ref(), Some(&keyframe), "it waits to be adopted");
+    assert_eq!(
+        storage.keyframe(dir, KeyframeDue::after(5), &CancellationToken::new()).await.unwrap().as_ref(),
+        Some(&keyframe),
+        "it waits to be adopted"
+    );
     assert_eq!(storage.chain(dir, None).await.unwrap().len(), 7);
     storage.adopt_keyframe(dir, &keyframe).await.unwrap();
     storage.adopt_keyframe(dir, &keyframe).await.unwrap();
     assert_eq!(storage.chain(dir, None).await.unwrap().len(), 3);
-    assert_eq!(storage.keyframe(dir, 2).await.unwrap(), None, "there is a keyframe");
+    assert_eq!(
+        storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap(),
+        None,
+        "there is a keyframe"
+    );
     for (id, content) in &made {
         assert_eq!(bench.snapshot_content(dir, *id).await, *content);
     }
@@ -532,7 +546,10 @@ async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(benc
     let fork = bench.lab.directory("fork");
     storage.fork(dir, made[4].0, &fork).await.unwrap();
     assert_eq!(bench.head(&fork).await, made[4].1);
-    assert_eq!(storage.keyframe(&fork, 2).await.unwrap(), None);
+    assert_eq!(
+        storage.keyframe(&fork, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap(),
+        None
+    );
     storage.delete(&fork).await.unwrap();
     for (id, _) in made {
         storage.forget_snapshot(dir, id).await.unwrap();
@@ -550,14 +567,15 @@ async fn a_keyframe_is_adopted_as_far_as_the_machine_lets_it<B: Lab>(bench: Benc
     let head = storage.head(dir).await.unwrap();
     let layers = bench.layers(dir);
     // The machine runs and lies on what the keyframe stands for.
-    storage.keyframe(dir, 2).await.unwrap().unwrap();
+    storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     storage.settle(dir, Some(&head), &known).await.unwrap();
     assert_eq!((bench.layers(dir), storage.chain(dir, None).await.unwrap().len()), (layers, 5));
     // A snapshot later it does not.
-    storage.keyframe(dir, 2).await.unwrap().unwrap();
+    storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     let last = bench.snapshot(dir).await;
     let head = storage.head(dir).await.unwrap();
-    let keyframe = storage.keyframe(dir, 2).await.unwrap().unwrap();
+    let keyframe =
+        storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     assert!(!keyframe.head_is_above, "{keyframe:?}");
     let all: Vec<SnapshotId> = known.iter().copied().chain([last]).collect();
     storage.settle(dir, Some(&head), &all).await.unwrap();
@@ -566,15 +584,16 @@ async fn a_keyframe_is_adopted_as_far_as_the_machine_lets_it<B: Lab>(bench: Benc
         assert_eq!(bench.snapshot_content(dir, *id).await, *content);
     }
     // Forked in between, what lies above is not ours alone.
-    let keyframe = storage.keyframe(dir, 2).await.unwrap();
+    let keyframe = storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap();
     assert_eq!(keyframe, None);
     bench.snapshot(dir).await;
-    storage.keyframe(dir, 2).await.unwrap().unwrap();
+    storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     let above = bench.snapshot(dir).await;
     let fork = bench.lab.directory("fork");
     storage.fork(dir, above, &fork).await.unwrap();
     let (here, there) = (bench.head(dir).await, bench.head(&fork).await);
-    let keyframe = storage.keyframe(dir, 2).await.unwrap().unwrap();
+    let keyframe =
+        storage.keyframe(dir, KeyframeDue::after(2), &CancellationToken::new()).await.unwrap().unwrap();
     storage.adopt_keyframe(dir, &keyframe).await.unwrap();
     assert_eq!((bench.head(dir).await, bench.head(&fork).await), (here, there));
     let error = storage.adopt_keyframe(dir, &keyframe).await.unwrap_err();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use agentiso_host::disk::{DiskError, LayerInfo, LayerName, Layers, TreeBytes};
 use agentiso_host::files::FileError;
+use tokio_util::sync::CancellationToken;
 
 /// What goes wrong in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,8 +155,14 @@ impl<L: Layers> Layers for Faulty<L> {
         Err(broken(dir))
     }
 
-    fn combine(&self, dir: &Path, layer: &LayerName, of: &[LayerName]) -> Result<(), DiskError> {
-        self.step(dir, || self.inner.combine(dir, layer, of))
+    fn combine(
+        &self,
+        dir: &Path,
+        layer: &LayerName,
+        of: &[LayerName],
+        stop: &CancellationToken,
+    ) -> Result<(), DiskError> {
+        self.step(dir, || self.inner.combine(dir, layer, of, stop))
     }
 
     fn rebase(&self, dir: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError> {

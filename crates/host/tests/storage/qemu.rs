@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_host::command::Invocation;
-use agentiso_host::disk::{Backing, Qcow2Storage, Storage};
+use agentiso_host::disk::{Backing, KeyframeDue, Qcow2Storage, Storage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
 
 const SIZE: u64 = 600 << 20;
 
@@ -176,7 +177,16 @@ async fn a_keyframe_reads_as_what_it_stands_for() {
         let id = disk.snapshot().await;
         snapshots.push((id, disk.keep(Some(id)).await));
     }
-    let keyframe = Qcow2Storage.keyframe(&disk.dir, 6).await.unwrap().unwrap();
+    let files = || std::fs::read_dir(&disk.dir).unwrap().count();
+    let (stopped, before) = (CancellationToken::new(), files());
+    stopped.cancel();
+    assert_eq!(Qcow2Storage.keyframe(&disk.dir, KeyframeDue::after(6), &stopped).await.unwrap(), None);
+    assert_eq!(files(), before, "one that was stopped leaves nothing");
+    let keyframe = Qcow2Storage
+        .keyframe(&disk.dir, KeyframeDue::after(6), &CancellationToken::new())
+        .await
+        .unwrap()
+        .unwrap();
     disk.check(&keyframe.file).await;
     Qcow2Storage.adopt_keyframe(&disk.dir, &keyframe).await.unwrap();
     assert_eq!(Qcow2Storage.chain(&disk.dir, None).await.unwrap().len(), 3);
@@ -255,11 +265,19 @@ async fn layers_that_a_keyframe_replaced_are_left_to_the_machine_that_still_read
         disk.write(&[&format!("write -P {number} {number}M 1M")]).await;
         snapshots.push(disk.snapshot().await);
     }
-    Qcow2Storage.keyframe(&disk.dir, 3).await.unwrap().unwrap();
+    Qcow2Storage
+        .keyframe(&disk.dir, KeyframeDue::after(3), &CancellationToken::new())
+        .await
+        .unwrap()
+        .unwrap();
     snapshots.push(disk.snapshot().await);
     let content = disk.keep(None).await;
     let machine = Machine::on(&Qcow2Storage.head(&disk.dir).await.unwrap()).await;
-    let keyframe = Qcow2Storage.keyframe(&disk.dir, 3).await.unwrap().unwrap();
+    let keyframe = Qcow2Storage
+        .keyframe(&disk.dir, KeyframeDue::after(3), &CancellationToken::new())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(!keyframe.head_is_above, "{keyframe:?}");
     Qcow2Storage.adopt_keyframe(&disk.dir, &keyframe).await.unwrap();
     for id in [snapshots[0], snapshots[2]] {

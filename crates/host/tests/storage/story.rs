@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
-use agentiso_host::disk::{DiskError, LayerName, Layers, Merge, Storage, VOLUME_FILE};
+use agentiso_host::disk::{DiskError, KeyframeDue, LayerName, Layers, Merge, Storage, VOLUME_FILE};
+use tokio_util::sync::CancellationToken;
 
 use crate::faulty::{Fault, Faulty};
 use crate::lab::{Content, Lab, VIRTUAL, image_content};
@@ -215,7 +216,8 @@ impl<B: Lab> Story<B> {
                 }
             }
             Step::Flatten { after } => {
-                let made = self.storage.keyframe(dir, *after).await;
+                let made =
+                    self.storage.keyframe(dir, KeyframeDue::after(*after), &CancellationToken::new()).await;
                 let Some(made) = made.map_err(|error| (error, running()))? else { return Ok(()) };
                 self.storage.adopt_keyframe(dir, &made).await.map_err(|error| (error, running()))
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::paths::GuestPath;
+use agentiso_core::rate::RateCategory;
 use agentiso_daemon::{ExecOutcome, ExecSpec, OpError};
 use serde_json::{Value, json};
 
@@ -108,6 +109,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 
 async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
     let Input { workspace, command, timeout_secs, workdir, env, max_output } = input;
+    call.session.charge(RateCategory::Exec, 1)?;
     let guest = call.session.guest(&workspace).await?;
     let spec = ExecSpec {
         command,

@@ -1,6 +1,7 @@
 //! `workspace_create`: a machine of one's own.
 
 use agentiso_core::network::PolicyChange;
+use agentiso_core::rate::RateCategory;
 use agentiso_core::resources::MIN_MEMORY_MB;
 use agentiso_daemon::CreateRequest;
 use serde_json::{Value, json};
@@ -95,6 +96,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         })
     })())?;
     Ok(Box::pin(async move {
+        call.session.charge(RateCategory::Create, 1)?;
         let created = call.session.create(request, &call.progress.as_progress()).await?;
         let info = &created.info;
         Ok(Answer::json(json!({

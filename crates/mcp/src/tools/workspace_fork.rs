@@ -1,6 +1,7 @@
 //! `workspace_fork`: new workspaces from a snapshot of another.
 
 use agentiso_core::names::{NamePrefix, SnapshotName, WorkspaceName, WorkspaceRef};
+use agentiso_core::rate::RateCategory;
 use agentiso_daemon::{BatchForked, ForkManyRequest, ForkRequest, Forked};
 use serde_json::{Value, json};
 
@@ -98,9 +99,10 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             setup_commands: setup_commands?.unwrap_or_default(),
         })
     })())?;
-    Ok(Box::pin(
-        async move { if input.count == 1 { one(input, call).await } else { many(input, call).await } },
-    ))
+    Ok(Box::pin(async move {
+        call.session.charge(RateCategory::Create, 1)?;
+        if input.count == 1 { one(input, call).await } else { many(input, call).await }
+    }))
 }
 
 async fn one(input: Input, call: Call) -> Result<Answer, Failure> {

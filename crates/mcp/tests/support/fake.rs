@@ -15,7 +15,7 @@ use agentiso_core::resources::Resources;
 use agentiso_daemon::machines::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, ExitReason,
     Exported, GuestAgent, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
-    SnapshotFailure, SnapshotTaken, SpawnHook, Target, VolumeUsage,
+    SizesOf, SnapshotFailure, SnapshotTaken, SpawnHook, Target, VolumeUsage,
 };
 use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
 use futures::FutureExt;
@@ -222,7 +222,7 @@ impl Machines for FakeMachines {
         Vec::new()
     }
 
-    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage> {
+    fn volume_usage(&self, spec: &MachineSpec, _of: SizesOf) -> Option<VolumeUsage> {
         Some(self.disks.usage(spec.id))
     }
 

@@ -146,9 +146,13 @@ pub(crate) struct World {
 }
 
 pub(crate) async fn world() -> World {
+    world_with("[rate_limit]\nenabled = false\n").await
+}
+
+pub(crate) async fn world_with(more: &str) -> World {
     let directory = tempfile::tempdir().expect("a directory");
     let text = format!(
-        "[server]\nstate_file = \"{}/state.json\"\n[pool]\nenabled = false\n",
+        "[server]\nstate_file = \"{}/state.json\"\n[pool]\nenabled = false\n{more}",
         directory.path().display()
     );
     let dirs = UserDirs { uid: 1000, home: directory.path().into(), state_home: None, runtime_dir: None };

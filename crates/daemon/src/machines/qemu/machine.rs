@@ -103,6 +103,14 @@ impl Machine for QemuMachine {
         .boxed()
     }
 
+    fn shorten(&self) -> BoxFuture<'_, Result<(), SnapshotFailure>> {
+        async move {
+            let shortened = self.hypervisor.shorten(&self.spec, &self.machine).await;
+            shortened.map_err(convert::snapshot_failure)
+        }
+        .boxed()
+    }
+
     fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {
         async move {
             let spec = convert::spec(&self.config, spec, OnSpawn::default());

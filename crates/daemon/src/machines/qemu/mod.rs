@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
     HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Origin,
-    Progress, SnapshotDiff, SnapshotFailure, SpawnHook, Target, TemplateInfo, VolumeUsage,
+    Progress, SizesOf, SnapshotDiff, SnapshotFailure, SpawnHook, Target, TemplateInfo, VolumeUsage,
 };
 use machine::QemuMachine;
 
@@ -375,8 +375,8 @@ impl Machines for QemuMachines {
         hypervisor.map(|h| h.templates().list().iter().map(convert::template).collect()).unwrap_or_default()
     }
 
-    fn volume_usage(&self, spec: &MachineSpec) -> Option<VolumeUsage> {
-        agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir).ok().map(convert::usage)
+    fn volume_usage(&self, spec: &MachineSpec, of: SizesOf) -> Option<VolumeUsage> {
+        agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir, of).ok().map(convert::usage)
     }
 
     fn origin(&self, spec: &MachineSpec) -> Option<Origin> {

@@ -9,14 +9,21 @@
 
 use std::path::Path;
 
+use tokio_util::sync::CancellationToken;
+
 use super::Open;
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
-use crate::disk::storage::Keyframe;
+use crate::disk::storage::{Keyframe, KeyframeDue};
 use crate::disk::volume::KeyframeNote;
 
-pub(super) fn make(layers: &impl Layers, dir: &Path, after: usize) -> Result<Option<Keyframe>, DiskError> {
+pub(super) fn make(
+    layers: &impl Layers,
+    dir: &Path,
+    due: KeyframeDue,
+    stop: &CancellationToken,
+) -> Result<Option<Keyframe>, DiskError> {
     let mut open = Open::at(layers, dir)?;
     if open.volume.flattening.is_none() {
         let graph = open.graph()?;
@@ -26,10 +33,18 @@ pub(super) fn make(layers: &impl Layers, dir: &Path, after: usize) -> Result<Opt
         if merging || open.volume.pivot.is_some() {
             return Ok(None);
         }
-        let run = graph.long_run(&open.volume, after.max(2));
+        let run = graph.long_run(&open.volume, due.layers.max(2));
         let Some(top) = run.first() else { return Ok(None) };
+        let bytes: u64 =
+            run.iter().filter_map(|layer| graph.layers.get(layer)).map(|info| info.used_bytes).sum();
+        if bytes > due.most_bytes {
+            return Ok(None);
+        }
         let note = KeyframeNote { file: LayerName::unique(), top: top.clone() };
-        layers.combine(dir, &note.file, &run)?;
+        match layers.combine(dir, &note.file, &run, stop) {
+            Err(_) if stop.is_cancelled() => return Ok(None),
+            combined => combined?,
+        }
         let (mut changed, made) = (open.volume.clone(), note.file.clone());
         changed.flattening = Some(note);
         changed.keyframes.retain(|layer| graph.layers.contains_key(layer));

@@ -2,14 +2,20 @@
 
 use std::path::Path;
 
+use agentiso_core::ids::SnapshotId;
+
 use super::{Open, memory_name, memory_of};
 use crate::disk::error::DiskError;
 use crate::disk::graph::LayerInfo;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
-use crate::disk::storage::{SnapshotSizes, VolumeSizes};
+use crate::disk::storage::{SizesOf, SnapshotSizes, VolumeSizes};
 
-pub(in crate::disk) fn sizes(layers: &impl Layers, dir: &Path) -> Result<VolumeSizes, DiskError> {
+pub(in crate::disk) fn sizes(
+    layers: &impl Layers,
+    dir: &Path,
+    of: SizesOf,
+) -> Result<VolumeSizes, DiskError> {
     let open = Open::at(layers, dir)?;
     let graph = open.graph()?;
     let volume = &open.volume;
@@ -18,7 +24,12 @@ pub(in crate::disk) fn sizes(layers: &impl Layers, dir: &Path) -> Result<VolumeS
     for name in layers.names(dir)?.iter().filter(|name| memory_of(name).is_some()) {
         sizes.used_bytes += layers.tree_bytes(dir, name)?.unshared;
     }
-    for (snapshot, top) in &volume.snapshots {
+    let asked = |snapshot: SnapshotId| match of {
+        SizesOf::NoSnapshot => false,
+        SizesOf::Snapshot(one) => one == snapshot,
+        SizesOf::All => true,
+    };
+    for (snapshot, top) in volume.snapshots.iter().filter(|(snapshot, _)| asked(**snapshot)) {
         let memory = layers.tree_bytes(dir, &memory_name(*snapshot))?;
         let own = graph.chain(top).filter(|layer| layer.is_own());
         let referenced: u64 =

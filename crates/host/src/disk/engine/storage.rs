@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
+use tokio_util::sync::CancellationToken;
 
 use super::{keyframe, make, merge, settle, sizes, snapshot};
 use crate::disk::error::DiskError;
 use crate::disk::layers::Layers;
-use crate::disk::storage::{Backing, Keyframe, Merge, Pivot, Storage, VolumeSizes};
+use crate::disk::storage::{Backing, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, Storage, VolumeSizes};
 
 /// Waits for the disk on a thread of its own. Work that was begun goes on to its end when nobody waits for it any more.
 async fn apart<L: Layers, T: Send + 'static>(
@@ -107,8 +108,14 @@ impl<L: Layers> Storage for L {
         apart(self, directory, move |layers, dir| merge::online(layers, dir, &merge)).await
     }
 
-    async fn keyframe(&self, directory: &Path, after: usize) -> Result<Option<Keyframe>, DiskError> {
-        apart(self, directory, move |layers, dir| keyframe::make(layers, dir, after)).await
+    async fn keyframe(
+        &self,
+        directory: &Path,
+        due: KeyframeDue,
+        stop: &CancellationToken,
+    ) -> Result<Option<Keyframe>, DiskError> {
+        let stop = stop.clone();
+        apart(self, directory, move |layers, dir| keyframe::make(layers, dir, due, &stop)).await
     }
 
     async fn adopt_keyframe(&self, directory: &Path, keyframe: &Keyframe) -> Result<(), DiskError> {
@@ -128,7 +135,7 @@ impl<L: Layers> Storage for L {
     }
 
     async fn sizes(&self, directory: &Path) -> Result<VolumeSizes, DiskError> {
-        apart(self, directory, move |layers, dir| sizes(layers, dir)).await
+        apart(self, directory, move |layers, dir| sizes(layers, dir, SizesOf::All)).await
     }
 
     async fn delete(&self, directory: &Path) -> Result<(), DiskError> {

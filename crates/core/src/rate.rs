@@ -1,0 +1,198 @@
+//! How often costly calls may be made: a bucket of calls per category, for the whole server.
+//!
+//! A bucket is one instant: when it will be full again. A call moves that instant on by the time it takes to refill what
+//! it took, and is refused if the bucket would have to be emptier than empty. So a bucket survives a restart by being
+//! written down, and nothing has to tick.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::RateLimitConfig;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateCategory {
+    /// Making machines: one per call, however many it makes.
+    Create,
+    /// Running commands: one per workspace.
+    Exec,
+    TeamMessage,
+}
+
+impl RateCategory {
+    /// How many calls a full bucket holds.
+    const fn burst(self) -> u32 {
+        match self {
+            Self::Create => 3,
+            Self::Exec => 10,
+            Self::TeamMessage => 50,
+        }
+    }
+
+    fn per_minute(self, config: &RateLimitConfig) -> u32 {
+        match self {
+            Self::Create => config.create_per_minute,
+            Self::Exec => config.exec_per_minute,
+            Self::TeamMessage => config.team_message_per_minute,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Exec => "exec",
+            Self::TeamMessage => "team_message",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the rate limit of {} calls is reached: {per_minute} per minute, {} at once; try again in {wait_secs} s",
+    .category.name(), .category.burst()
+)]
+pub struct RateLimited {
+    pub category: RateCategory,
+    pub per_minute: u32,
+    /// When the same call will be let through, if nobody else calls.
+    pub wait_secs: u64,
+}
+
+/// When each bucket is full again. One that is not there is full.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RateLevels(BTreeMap<RateCategory, Timestamp>);
+
+impl RateLevels {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes `calls` out of a bucket, all or none. More than a bucket holds are let through when it is full, and are
+    /// waited for by those that come after: else a call for twenty machines could never be made.
+    pub fn charge(
+        &mut self,
+        category: RateCategory,
+        calls: u32,
+        config: &RateLimitConfig,
+        now: Timestamp,
+    ) -> Result<(), RateLimited> {
+        if !config.enabled || calls == 0 {
+            return Ok(());
+        }
+        let per_minute = category.per_minute(config).max(1);
+        let burst = category.burst();
+        let refill = |calls: u32| {
+            SignedDuration::from_nanos(60_000_000_000 * i64::from(calls) / i64::from(per_minute))
+        };
+        // A clock that was set back must not close the bucket for longer than it can take to fill.
+        let missing = match self.0.get(&category) {
+            Some(full_at) => full_at.duration_since(now).clamp(SignedDuration::ZERO, refill(2 * burst)),
+            None => SignedDuration::ZERO,
+        };
+        let short = missing + refill(calls.min(burst)) - refill(burst);
+        if short > SignedDuration::ZERO {
+            let wait_secs = u64::try_from(short.as_millis()).unwrap_or(0).div_ceil(1000).max(1);
+            return Err(RateLimited { category, per_minute, wait_secs });
+        }
+        let full_at = now.checked_add(missing + refill(calls)).unwrap_or(Timestamp::MAX);
+        self.0.insert(category, full_at);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn start() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn after(seconds: i64) -> Timestamp {
+        start().checked_add(SignedDuration::from_secs(seconds)).unwrap()
+    }
+
+    #[test]
+    fn three_creates_at_once_and_then_one_every_twelve_seconds() {
+        let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
+        let mut create = |second| levels.charge(RateCategory::Create, 1, &config, after(second));
+        for _ in 0..3 {
+            assert_eq!(create(0), Ok(()));
+        }
+        let refused = create(0).unwrap_err();
+        assert_eq!((refused.per_minute, refused.wait_secs), (5, 12));
+        let text = refused.to_string();
+        assert!(text.contains("rate limit") && text.contains("5 per minute"), "{text}");
+        assert!(create(11).is_err(), "a refused call takes nothing and gives nothing");
+        assert_eq!(create(12), Ok(()));
+        assert!(create(13).is_err());
+    }
+
+    #[test]
+    fn a_call_for_more_than_a_bucket_holds_is_let_through_once_and_paid_for_later() {
+        let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
+        let mut exec = |calls, second| levels.charge(RateCategory::Exec, calls, &config, after(second));
+        assert_eq!(exec(20, 0), Ok(()));
+        assert_eq!(exec(1, 0).unwrap_err().wait_secs, 11);
+        assert!(exec(1, 10).is_err());
+        assert_eq!(exec(1, 11), Ok(()));
+        assert!(exec(20, 12).is_err());
+        assert_eq!(exec(20, 60), Ok(()));
+    }
+
+    #[test]
+    fn categories_are_apart_and_none_counts_when_switched_off() {
+        let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
+        while levels.charge(RateCategory::Create, 1, &config, start()).is_ok() {}
+        assert_eq!(levels.charge(RateCategory::Exec, 1, &config, start()), Ok(()));
+        let off = RateLimitConfig { enabled: false, ..config };
+        assert!((0..1000).all(|_| levels.charge(RateCategory::Create, 1, &off, start()).is_ok()));
+    }
+
+    #[test]
+    fn a_clock_set_back_closes_a_bucket_for_no_longer_than_it_takes_to_fill() {
+        let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
+        assert_eq!(levels.charge(RateCategory::Create, 1, &config, after(1_000_000)), Ok(()));
+        let refused = levels.charge(RateCategory::Create, 1, &config, start()).unwrap_err();
+        assert!(refused.wait_secs <= 72, "{refused}");
+    }
+
+    proptest! {
+        /// Whatever is asked for and when, no more passes than a burst and what refills, and one call more than a bucket.
+        #[test]
+        fn no_more_passes_than_is_allowed(
+            gaps in prop::collection::vec((0_i64..30_000, 1_u32..21), 1..200),
+            per_minute in 1_u32..200,
+        ) {
+            let config = RateLimitConfig { exec_per_minute: per_minute, ..RateLimitConfig::default() };
+            let (mut levels, mut now, mut passed) = (RateLevels::default(), start(), 0_u32);
+            for (gap, calls) in gaps {
+                now = now.checked_add(SignedDuration::from_millis(gap)).unwrap();
+                if levels.charge(RateCategory::Exec, calls, &config, now).is_ok() {
+                    passed += calls;
+                }
+            }
+            let minutes = now.duration_since(start()).as_secs_f64() / 60.0;
+            prop_assert!(f64::from(passed) <= 10.0 + 10.0 + minutes * f64::from(per_minute) + 0.001);
+        }
+
+        /// After the wait that a refusal names, the call passes.
+        #[test]
+        fn a_refusal_tells_the_truth(calls in prop::collection::vec(1_u32..21, 1..40), per_minute in 1_u32..200) {
+            let config = RateLimitConfig { exec_per_minute: per_minute, ..RateLimitConfig::default() };
+            let (mut levels, mut now) = (RateLevels::default(), start());
+            for calls in calls {
+                if let Err(refused) = levels.charge(RateCategory::Exec, calls, &config, now) {
+                    now = now.checked_add(SignedDuration::from_secs(refused.wait_secs as i64)).unwrap();
+                    prop_assert_eq!(levels.charge(RateCategory::Exec, calls, &config, now), Ok(()));
+                }
+            }
+        }
+    }
+}
