@@ -115,9 +115,9 @@ impl Setup {
         self.cache.join("images").join(&self.image).join("disk.qcow2")
     }
 
-    /// The command line of some workspace's machine.
+    /// The command line of some workspace's machine that is booted: a restored one needs no kernel.
     pub(crate) fn machine_line(&self) -> Result<MachineLine> {
-        let host = self.host("");
+        let host = self.host("[vm]\ntemplates = false\n");
         let client = host.client();
         let workspace = client.workspace();
         let line = only_machine(&host)?;
