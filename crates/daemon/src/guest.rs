@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
 use crate::error::OpError;
+use crate::first_turn::Turn;
 use crate::machines::{
     AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, Machine, WriteFile,
 };
@@ -67,8 +68,9 @@ impl Guest {
 
     pub async fn exec_stream(&self, spec: ExecSpec) -> Result<ExecStream, OpError> {
         let call = self.session.begin_call();
+        let turn = self.session.first_turn(&self.id).await;
         let events = self.alive("exec", self.agent.exec(spec)).await?;
-        Ok(Box::pin(self.clone().watched(events, call)))
+        Ok(Box::pin(self.clone().watched(events, call, turn)))
     }
 
     /// Passes events on until the last one, an error, or the machine's end.
@@ -76,10 +78,11 @@ impl Guest {
         self,
         events: impl Stream<Item = Result<ExecEvent, AgentFailure>> + Send + Unpin + 'static,
         call: Call,
+        turn: Option<Turn>,
     ) -> impl Stream<Item = Result<ExecEvent, OpError>> + Send {
-        let state = Some((events, self, call));
+        let state = Some((events, self, call, turn));
         futures::stream::unfold(state, |state| async move {
-            let (mut events, guest, call) = state?;
+            let (mut events, guest, call, turn) = state?;
             let next = {
                 let exited = guest.machine.exited();
                 tokio::select! {
@@ -92,7 +95,7 @@ impl Guest {
             match next? {
                 Ok(event) => {
                     let last = matches!(event, ExecEvent::Exited(_));
-                    Some((Ok(event), (!last).then_some((events, guest, call))))
+                    Some((Ok(event), (!last).then_some((events, guest, call, turn))))
                 }
                 Err(failure) => Some((Err(guest.failed("exec", failure).await), None)),
             }

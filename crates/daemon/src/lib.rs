@@ -14,6 +14,7 @@ pub mod control;
 mod daemon;
 mod error;
 pub mod fault;
+mod first_turn;
 mod guest;
 mod info;
 pub mod ledger;

@@ -10,7 +10,7 @@ mod snapshots;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentiso_core::ids::SessionId;
+use agentiso_core::ids::{SessionId, WorkspaceId};
 use agentiso_core::lifecycle::{Operation, PublicState};
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::network::NetworkPolicy;
@@ -18,6 +18,7 @@ use agentiso_core::rate::RateCategory;
 use agentiso_core::resources::Resources;
 
 use crate::error::OpError;
+use crate::first_turn::Turn;
 use crate::guest::Guest;
 use crate::info::{Adopted, BulkAdopted, CreateRequest, Created, LogKind, Logs, NetworkInfo, WorkspaceInfo};
 use crate::logs;
@@ -362,6 +363,11 @@ impl Session {
         let (workspace, handle) = self.admitted(wanted, Operation::UseGuest)?;
         let machine = self.machine_of(&workspace, handle).await?;
         Ok(Guest::new(self.clone(), workspace.id, workspace.name, machine))
+    }
+
+    /// Waits until a machine that has just come up may run its first command.
+    pub(crate) async fn first_turn(&self, id: &WorkspaceId) -> Option<Turn> {
+        self.shared().first_turns.take(id).await
     }
 
     async fn machine_of(

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::first_turn::FirstTurns;
 use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) ended: CancellationToken,
     /// Turns of forks to come up, shared by all sessions: a host that brings up many at once is slow for each.
     pub(crate) forks: Semaphore,
+    pub(crate) first_turns: FirstTurns,
     pub(crate) space: SpacePromises,
     pub(crate) pool: Pool,
     pub(crate) network: Network,
@@ -63,6 +65,7 @@ impl Shared {
     ) -> Self {
         Self {
             forks: Semaphore::new(turns(config.resources.max_concurrent_forks)),
+            first_turns: FirstTurns::new(turns(u32::MAX)),
             space: SpacePromises::default(),
             pool: Pool::default(),
             network,
@@ -108,6 +111,7 @@ impl Shared {
         state.runners.remove(id);
         // Under the lock: whoever gets its address next finds the seat free.
         self.network.leave(id);
+        self.first_turns.forget(id);
     }
 
     /// Returns once everything changed so far is on disk.

@@ -8,7 +8,7 @@ use super::handle::Live;
 use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
-use crate::machines::{Booted, MachineRecord, Progress, SpawnHook};
+use crate::machines::{Booted, MachineRecord, Progress, Rung, SpawnHook};
 use crate::registry::Status;
 
 /// How long a guest may take to power off before it is ended. Clients give a stop 60 seconds in all.
@@ -83,6 +83,13 @@ impl Runner {
     pub(super) async fn come_up(&mut self, booted: Booted) -> Result<(), OpError> {
         let Booted { machine, rung, .. } = booted;
         let record = machine.record();
+        match rung {
+            // It has run commands before it was handed over.
+            Rung::Pool => {}
+            Rung::Memory | Rung::ImageTemplate | Rung::BareTemplate | Rung::ColdBoot => {
+                self.shared.first_turns.came_up(self.id);
+            }
+        }
         self.live.send_replace(Live::Up(machine));
         self.shared.change(|registry| {
             registry.update(&self.id, |workspace| {
