@@ -18,3 +18,4 @@ pub mod rate;
 pub mod resources;
 pub mod space;
 pub mod suggest;
+pub mod team;

@@ -27,6 +27,10 @@ pub enum NameError {
     BadCharacter { what: &'static str, bad: char },
     #[error("{what} must not be {name:?}: that is a directory, not a name")]
     Dots { what: &'static str, name: String },
+    #[error("{what} contains {bad:?}; only letters, digits and '-' are allowed")]
+    BadLabelCharacter { what: &'static str, bad: char },
+    #[error("{what} must not start or end with '-'")]
+    OuterDash { what: &'static str },
     #[error("{what} must not start with '-': it would be taken for an option")]
     LeadingDash { what: &'static str },
 }

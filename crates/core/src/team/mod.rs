@@ -1,0 +1,101 @@
+//! Teams of agents: who belongs to one, how large it may become, what its members have written to each other.
+//!
+//! Everything here is a value. Whoever keeps it does so under one lock, and that is what makes budgets exact: a team is
+//! entered before its first machine is made.
+
+mod mail;
+mod names;
+mod tree;
+
+pub use mail::{MAX_CONTENT, MAX_INBOX, MailError, Mailbox, Message};
+pub use names::{RoleName, TeamName};
+pub use tree::{NewTeam, TeamLimits, TeamRefusal, Teams};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{SessionId, WorkspaceId};
+
+/// Written as clients have always read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TeamState {
+    Creating,
+    Ready,
+    Working,
+    Completing,
+    Destroyed,
+}
+
+impl TeamState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "Creating",
+            Self::Ready => "Ready",
+            Self::Working => "Working",
+            Self::Completing => "Completing",
+            Self::Destroyed => "Destroyed",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AgentStatus {
+    Initializing,
+    Ready,
+    Working,
+    Done,
+    Failed,
+}
+
+impl AgentStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initializing => "Initializing",
+            Self::Ready => "Ready",
+            Self::Working => "Working",
+            Self::Done => "Done",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// A place in a team and the machine that fills it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Unique in its team; what messages are sent to.
+    pub name: RoleName,
+    pub role: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// None until its machine is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceId>,
+    pub status: AgentStatus,
+    #[serde(default, skip_serializing_if = "Mailbox::is_empty")]
+    pub mail: Mailbox,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Team {
+    pub state: TeamState,
+    pub created_at: Timestamp,
+    /// The session that made it. What is done to a team is checked against it as what is done to a workspace is.
+    pub owner: SessionId,
+    /// Of the members of this team and of all below it.
+    pub max_vms: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<TeamName>,
+    pub members: Vec<Member>,
+}
+
+impl Team {
+    pub fn member(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.name.as_str() == name)
+    }
+
+    pub fn member_mut(&mut self, name: &str) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.name.as_str() == name)
+    }
+}

@@ -1,0 +1,114 @@
+//! Names of teams and of the places in them. They become directories of notes and parts of workspace names.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{NameError, WorkspaceName};
+
+/// Two of them, two dashes and four digits make a workspace's name.
+const MAX_LABEL_LEN: usize = 64;
+
+fn check(what: &'static str, text: &str) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty { what });
+    }
+    if let Some(bad) = text.chars().find(|c| !(c.is_ascii_alphanumeric() || *c == '-')) {
+        return Err(NameError::BadLabelCharacter { what, bad });
+    }
+    if text.len() > MAX_LABEL_LEN {
+        return Err(NameError::TooLong { what, len: text.len(), max: MAX_LABEL_LEN });
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        return Err(NameError::OuterDash { what });
+    }
+    Ok(())
+}
+
+/// Implements the parsing, display and serde of one kind of label.
+macro_rules! label_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn parse(text: &str) -> Result<Self, NameError> {
+                check($what, text)?;
+                Ok(Self(text.to_owned()))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::parse(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0
+            }
+        }
+    };
+}
+
+label_type!(
+    /// A team's name, unique on one server.
+    TeamName, "team name"
+);
+
+label_type!(
+    /// The name of a place in a team, unique in it.
+    RoleName, "role name"
+);
+
+/// What is left of a team's and a role's name in the name of a workspace, so that both fit with the digits.
+const MAX_PART: usize = 58;
+
+impl TeamName {
+    /// The name of a member's workspace. The digits keep it apart from one that somebody else named so.
+    pub fn member_workspace(&self, role: &RoleName, digits: u16) -> Result<WorkspaceName, NameError> {
+        let cut = |text: &str| text[..text.len().min(MAX_PART)].to_owned();
+        WorkspaceName::parse(&format!("{}-{}-{digits:04x}", cut(&self.0), cut(&role.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_refused() {
+        for bad in ["", "-a", "a-", "a.b", "a_b", "../x", "a b", "ä", "a\n", &"x".repeat(65)] {
+            assert!(TeamName::parse(bad).is_err() && RoleName::parse(bad).is_err(), "{bad:?} was accepted");
+        }
+        assert!(TeamName::parse(&"x".repeat(64)).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn every_team_and_role_make_a_workspace_name(
+            team in "[A-Za-z0-9]([A-Za-z0-9-]{0,62}[A-Za-z0-9])?",
+            role in "[A-Za-z0-9]([A-Za-z0-9-]{0,62}[A-Za-z0-9])?",
+            digits: u16,
+        ) {
+            let (team, role) = (TeamName::parse(&team).unwrap(), RoleName::parse(&role).unwrap());
+            prop_assert!(team.member_workspace(&role, digits).is_ok());
+        }
+    }
+}
