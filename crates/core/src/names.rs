@@ -122,6 +122,18 @@ name_type!(
     }
 );
 
+/// The longest name of a task that leaves room for the name of its swarm in a workspace's name.
+pub const MAX_TASK_LEN: usize = 64;
+
+name_type!(
+    /// A task of a swarm; part of its worker's name.
+    TaskName, "task name", |text| if text.len() > MAX_TASK_LEN {
+        Err(NameError::TooLong { what: "task name", len: text.len(), max: MAX_TASK_LEN })
+    } else {
+        Ok(())
+    }
+);
+
 impl NamePrefix {
     /// The name of the fork with this number, counted from 1.
     pub fn numbered(&self, number: u32) -> WorkspaceName {

@@ -18,8 +18,10 @@ use agentiso_core::space::HostSpaceShort;
 use agentiso_net::gateway::ForwardError;
 use thiserror::Error;
 
+use crate::git::GitError;
 use crate::ledger::LedgerError;
 use crate::machines::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
+use crate::session::{PrepareError, SwarmError};
 
 const MIB: u64 = 1 << 20;
 
@@ -152,6 +154,12 @@ pub enum OpError {
         #[source]
         source: std::io::Error,
     },
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    Swarm(#[from] SwarmError),
     #[error("the call was cancelled and what it had begun was undone")]
     Cancelled,
     #[error("the server is shutting down")]
@@ -211,6 +219,9 @@ impl OpError {
             Self::Busy { .. } => "busy",
             Self::StillAttaching { .. } => "still_attaching",
             Self::Logs { .. } => "logs_unreadable",
+            Self::Git(error) => error.code(),
+            Self::Prepare(error) => error.code(),
+            Self::Swarm(error) => error.code(),
             Self::Cancelled => "cancelled",
             Self::ShuttingDown => "shutting_down",
         }
@@ -294,6 +305,9 @@ impl OpError {
             Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => {
                 "look at workspace_logs; workspace_stop and workspace_start restart the machine".to_owned()
             }
+            Self::Git(error) => return error.hint(),
+            Self::Prepare(error) => error.hint().to_owned(),
+            Self::Swarm(error) => error.hint().to_owned(),
             Self::OutOfRange(_)
             | Self::Guest { source: AgentFailure::Refused { .. }, .. }
             | Self::Logs { .. }
@@ -366,6 +380,9 @@ impl OpError {
             | Self::Busy { .. }
             | Self::StillAttaching { .. }
             | Self::Logs { .. }
+            | Self::Git(_)
+            | Self::Prepare(_)
+            | Self::Swarm(_)
             | Self::Cancelled
             | Self::ShuttingDown => return self.hint(),
         };
@@ -375,6 +392,8 @@ impl OpError {
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn retryable(&self) -> bool {
         match self {
+            Self::Git(error) => error.retryable(),
+            Self::Prepare(error) => error.retryable(),
             Self::OwnerActive { .. }
             | Self::RateLimited(_)
             | Self::HostMemory(_)
@@ -423,6 +442,7 @@ impl OpError {
             | Self::Erase { .. }
             | Self::Ledger(_)
             | Self::Logs { .. }
+            | Self::Swarm(_)
             | Self::Cancelled
             | Self::ShuttingDown => false,
         }

@@ -53,6 +53,11 @@ impl Guest {
         &self.name
     }
 
+    /// What its network policy refused last, since then.
+    pub(crate) fn refused_since(&self, begun: jiff::Timestamp) -> Option<String> {
+        self.session.refused_since(&self.id, begun)
+    }
+
     /// Runs a command to its end. Dropping the future kills it.
     pub async fn exec(&self, spec: ExecSpec) -> Result<ExecOutcome, OpError> {
         let mut events = self.exec_stream(spec).await?;

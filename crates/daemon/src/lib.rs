@@ -10,11 +10,13 @@
 //! [`Daemon`] is opened on a configuration, [`Session`] is what a connection can do, [`Guest`] what can be done
 //! inside a running workspace.
 
+mod claims;
 pub mod control;
 mod daemon;
 mod error;
 pub mod fault;
 mod first_turn;
+mod git;
 mod guest;
 mod info;
 pub mod ledger;
@@ -35,6 +37,7 @@ mod templates;
 
 pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
+pub use git::GitError;
 pub use guest::{ExecStream, Guest};
 pub use info::{
     Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ExportRequest, Exported, ForkFailed,
@@ -50,4 +53,7 @@ pub use machines::{
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
 pub use registry::SessionKind;
-pub use session::Session;
+pub use session::{
+    MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, Session, SwarmDone,
+    SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
+};

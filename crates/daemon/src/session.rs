@@ -4,8 +4,12 @@
 mod birth;
 mod carry;
 mod forks;
+mod git;
+mod guarded;
 mod network;
+mod prepare;
 mod snapshots;
+mod swarm;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +33,12 @@ use crate::pool::{self, Standby};
 use crate::registry::{Registry, SessionKind, Wanted, Workspace};
 use crate::runner::{Handle, Live, Reply, Request, Seed};
 use crate::shared::Shared;
+
+pub use git::{MergeRequest, Merged, MergedSource};
+pub use prepare::{PrepareError, PrepareRequest, Prepared};
+pub use swarm::{
+    SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
+};
 
 /// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
 /// seconds.

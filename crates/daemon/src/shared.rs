@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::WorkspaceName;
 use agentiso_core::resources::Resources;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::claims::Claims;
 use crate::first_turn::FirstTurns;
 use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
@@ -36,6 +38,10 @@ pub(crate) struct Shared {
     pub(crate) space: SpacePromises,
     pub(crate) pool: Pool,
     pub(crate) network: Network,
+    /// Workspaces that are merged into.
+    pub(crate) merging: Claims<WorkspaceId>,
+    /// Names under which a workspace is being prepared.
+    pub(crate) preparing: Claims<WorkspaceName>,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
     pub(crate) tasks: TaskTracker,
     _lock: DaemonLock,
@@ -69,6 +75,8 @@ impl Shared {
             space: SpacePromises::default(),
             pool: Pool::default(),
             network,
+            merging: Claims::default(),
+            preparing: Claims::default(),
             store: Store::new(config.paths.state_file.clone()),
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
             config,

@@ -110,7 +110,15 @@ mod tests {
     fn read_only_offers_nothing_that_changes_anything() {
         assert_eq!(
             names("full", true),
-            ["workspace_list", "workspace_info", "workspace_logs", "file_read", "file_list"]
+            [
+                "workspace_list",
+                "workspace_info",
+                "workspace_logs",
+                "file_read",
+                "file_list",
+                "git_status",
+                "git_diff"
+            ]
         );
     }
 

@@ -31,6 +31,14 @@ pub(crate) const TOOLS: &[&Tool] = &[
     &tools::workspace_fork::TOOL,
     &tools::network_policy::TOOL,
     &tools::port_forward::TOOL,
+    &tools::git_clone::TOOL,
+    &tools::git_status::TOOL,
+    &tools::git_commit::TOOL,
+    &tools::git_push::TOOL,
+    &tools::git_diff::TOOL,
+    &tools::workspace_merge::TOOL,
+    &tools::workspace_prepare::TOOL,
+    &tools::swarm_run::TOOL,
 ];
 
 /// What one listed tool does under several actions, as tools of their own: easier for small models. Listed only
@@ -47,6 +55,7 @@ pub(crate) const SINGLE_ACTIONS: &[&Tool] = &[
 /// it shares.
 pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("workspace_exec", &tools::exec::TOOL, "exec"),
+    ("workspace_git_status", &tools::git_status::TOOL, "git_status"),
     ("workspace_ip", &tools::workspace_ip::TOOL, "workspace_info"),
     ("snapshot_create", &tools::snapshot_create::TOOL, "snapshot"),
     ("snapshot_restore", &tools::snapshot_restore::TOOL, "snapshot"),
@@ -54,6 +63,10 @@ pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("snapshot_delete", &tools::snapshot_delete::TOOL, "snapshot"),
     ("snapshot_diff", &tools::snapshot_diff::TOOL, "snapshot"),
 ];
+
+/// Tools that speak to hosts beyond the machine they work on. All others stay in it: guests have no network unless they
+/// are given one.
+const OPEN_WORLD: &[&str] = &["git_clone", "git_push", "workspace_prepare"];
 
 /// What a call runs with, besides its arguments.
 pub(crate) struct Call {
@@ -92,12 +105,11 @@ impl Tool {
     /// As clients see it. The short form is for small models: the workspace may be left out, and there is no schema
     /// of the answer, which they do not read but pay for.
     pub(crate) fn listed(&self, short: bool) -> ListedTool {
-        // No tool reaches beyond the machine it works on: guests have no network unless they are given one.
         let annotations = ToolAnnotations::new()
             .read_only(self.hints.read_only)
             .destructive(self.hints.destructive)
             .idempotent(self.hints.idempotent)
-            .open_world(false);
+            .open_world(OPEN_WORLD.contains(&self.name));
         let input = Arc::new(input_schema(self.slots, short));
         let listed = ListedTool::new(self.name, self.description, input)
             .with_title(self.title)

@@ -4,6 +4,8 @@
 mod support;
 
 use agentiso_core::network::{NetworkPolicy, PolicyChange};
+use agentiso_git::calls::Author;
+use agentiso_git::{BranchName, Remote};
 use serde_json::{Map, Value, json};
 use support::Client;
 
@@ -49,6 +51,14 @@ fuzz!(
     workspace_fork,
     network_policy,
     port_forward,
+    git_clone,
+    git_status,
+    git_commit,
+    git_push,
+    git_diff,
+    workspace_merge,
+    workspace_prepare,
+    swarm_run,
     snapshot_create,
     snapshot_restore,
     snapshot_list,
@@ -106,10 +116,29 @@ async fn fuzz(name: &str) {
     client.close().await;
 }
 
-/// What no plain schema says: which arguments belong to which action, and what a rule of a policy looks like.
+/// What no plain schema says: which arguments belong to which action, what a rule of a policy looks like, what git takes
+/// for a name.
 fn fits_its_action(tool: &str, arguments: &Value) -> bool {
     let action = &arguments["action"];
+    let is_word = |key: &str, check: fn(&str) -> bool| arguments[key].as_str().is_none_or(check);
     match tool {
+        "git_clone" => is_word("branch", |text| BranchName::parse(text).is_ok()),
+        "git_commit" => {
+            ["author_name", "author_email"].iter().all(|key| is_word(key, |text| Author::check(text).is_ok()))
+        }
+        "git_push" => {
+            is_word("branch", |text| BranchName::parse(text).is_ok())
+                && is_word("remote", |text| Remote::parse(text).is_ok())
+        }
+        "swarm_run" => {
+            let tasks = arguments["tasks"].as_array().cloned().unwrap_or_default();
+            let mut names: Vec<_> = tasks.iter().map(|task| task["name"].to_string()).collect();
+            names.sort_unstable();
+            names.dedup();
+            names.len() == tasks.len()
+                && arguments["mcp_bridge"] != true
+                && (arguments["merge_target"].is_null() || !arguments["merge_strategy"].is_null())
+        }
         "snapshot" => {
             (action == "list" || !arguments["name"].is_null())
                 && (action == "create" || arguments["include_memory"] != true)
@@ -204,8 +233,18 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
             // Full lists now and then, short ones mostly.
             let most = schema["maxItems"].as_u64().unwrap();
             let most = if dice.one_in(50) { most } else { most.min(12) };
-            let items = dice.below(most + 1);
+            let least = schema["minItems"].as_u64().unwrap_or(0);
+            let items = least + dice.below(most + 1 - least);
             (0..items).map(|_| right(dice, &schema["items"])).collect()
+        }
+        "object" if schema["properties"].is_object() => {
+            let required = schema["required"].as_array().unwrap();
+            let properties = schema["properties"].as_object().unwrap();
+            let given = properties.iter().filter_map(|(name, property)| {
+                let is_given = required.contains(&json!(name)) || dice.one_in(2);
+                is_given.then(|| (name.clone(), right(dice, property)))
+            });
+            Value::Object(given.collect())
         }
         "object" => {
             let pairs = [("CI", ""), ("_x1", "ä\n\"'`$(id)"), ("PYTHONPATH", "/x"), ("LDX", "1")];
@@ -223,6 +262,9 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
                 dice.pick(&["a", "A.b_c-9", "0", "x.y", "00000000-0000-0000-0000-000000000000", &longest])
                     .to_owned()
             }
+            (None, Some(pattern)) if pattern.contains("https?") => dice
+                .pick(&["https://example.com/a.git", "git@host:path", "ssh://git@h:22/x", "http://u:p@h/x"])
+                .to_owned(),
             (None, Some(_)) => dice.pick(&["0644", "755", "0o600", "7777", "0"]).to_owned(),
             (None, None) =>
                 dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(200)]).to_owned(),
@@ -266,6 +308,16 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
                 json!("a/b"),
                 json!(".."),
                 json!("n".repeat(129)),
+            ]
+        }
+        ("string", Some(pattern), _) if pattern.contains("https?") => {
+            vec![
+                json!(""),
+                json!("-x"),
+                json!("/etc"),
+                json!("file:///x"),
+                json!("https://a/b;c"),
+                json!("ext::x"),
             ]
         }
         ("string", Some(_), _) => {

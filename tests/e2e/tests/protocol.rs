@@ -4,15 +4,21 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 17] = [
+const TOOLS: [&str; 25] = [
     "exec",
     "file_edit",
     "file_list",
     "file_read",
     "file_write",
+    "git_clone",
+    "git_commit",
+    "git_diff",
+    "git_push",
+    "git_status",
     "network_policy",
     "port_forward",
     "snapshot",
+    "swarm_run",
     "workspace_adopt",
     "workspace_create",
     "workspace_destroy",
@@ -20,6 +26,8 @@ const TOOLS: [&str; 17] = [
     "workspace_info",
     "workspace_list",
     "workspace_logs",
+    "workspace_merge",
+    "workspace_prepare",
     "workspace_start",
     "workspace_stop",
 ];

@@ -7,6 +7,8 @@
 //! (`120.0`, `1e3`: several languages have no other numbers); a number in quotes is refused, because what looks
 //! like one may be a name.
 
+mod git;
+mod lists;
 mod names;
 mod network;
 mod param;
@@ -14,6 +16,8 @@ mod reader;
 mod values;
 mod words;
 
+pub(crate) use git::GitWord;
+pub(crate) use lists::{Tasks, VaultQueries, Workspaces};
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Slot, input_schema};

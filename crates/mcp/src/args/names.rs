@@ -10,7 +10,7 @@ use super::param::{Param, Parameter, parameter};
 use super::words::string;
 
 /// What names of workspaces and images are made of, as JSON Schema says it.
-const NAME_PATTERN: &str = "^[A-Za-z0-9._-]+$";
+pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9._-]+$";
 
 /// Which workspace is meant: a name or a UUID.
 pub(crate) struct Workspace {

@@ -1,0 +1,119 @@
+//! Why something with git, or built on it, failed.
+
+use agentiso_core::names::WorkspaceName;
+use agentiso_git::Trouble;
+use agentiso_git::merge::MergeError;
+use thiserror::Error;
+
+use crate::error::OpError;
+
+#[derive(Debug, Error)]
+pub enum GitError {
+    #[error("{what} in workspace {name} failed: {words}{}", because(.refused))]
+    Failed {
+        name: WorkspaceName,
+        what: &'static str,
+        trouble: Trouble,
+        /// What git said, without credentials.
+        words: String,
+        /// What the workspace's network policy had refused meanwhile.
+        refused: Option<String>,
+    },
+    #[error("{what} in workspace {name} timed out after {seconds} s; it and all it had started were killed")]
+    TimedOut { name: WorkspaceName, what: &'static str, seconds: u64 },
+    #[error("{what} in workspace {name} gave an answer that is not understood: {words}")]
+    Answer { name: WorkspaceName, what: &'static str, words: String },
+    #[error("workspace {name} cannot be merged into: {words}")]
+    Target { name: WorkspaceName, code: String, words: String },
+    #[error("workspace {name} is being merged into by another call")]
+    MergeUnderWay { name: WorkspaceName },
+    #[error("workspace {name} is named more than once; each source is merged once, and never into itself")]
+    NamedTwice { name: WorkspaceName },
+}
+
+fn because(refused: &Option<String>) -> String {
+    refused.as_ref().map(|refused| format!("\nThe network policy refused it: {refused}")).unwrap_or_default()
+}
+
+impl GitError {
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Failed { refused: Some(_), .. } => "network_refused",
+            Self::Failed { trouble, .. } => trouble.code(),
+            Self::TimedOut { .. } => "timed_out",
+            Self::Answer { .. } => "git_failed",
+            Self::Target { code, .. } => match code.as_str() {
+                "no_commit" => "no_commit",
+                "no_branch" => "git_no_branch",
+                "uncommitted" => "uncommitted_changes",
+                "unfinished" => "unfinished_operation",
+                _ => "merge_failed",
+            },
+            Self::MergeUnderWay { .. } => "busy",
+            Self::NamedTwice { .. } => "named_twice",
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Failed { refused: Some(_), .. } => {
+                "network_policy with allow_domains lets it reach that host, allow_internet:true everything"
+            }
+            Self::Failed { trouble, .. } => trouble.hint()?,
+            Self::TimedOut { .. } => Trouble::TimedOut.hint()?,
+            Self::Answer { .. } => return None,
+            Self::Target { code, .. } => match code.as_str() {
+                "no_commit" => "make a first commit there with git_commit",
+                "no_branch" => "check out a branch there with exec, or use another strategy",
+                "uncommitted" => "commit them with git_commit, or put them away with exec: git stash",
+                _ => "git_status shows how it is",
+            },
+            Self::MergeUnderWay { .. } => "try again when it is done",
+            Self::NamedTwice { .. } => "name every workspace once",
+        };
+        Some(text.to_owned())
+    }
+
+    pub(crate) fn retryable(&self) -> bool {
+        match self {
+            Self::Failed { trouble, refused, .. } => refused.is_none() && trouble.is_passing(),
+            Self::TimedOut { .. } | Self::MergeUnderWay { .. } => true,
+            Self::Answer { .. } | Self::Target { .. } | Self::NamedTwice { .. } => false,
+        }
+    }
+
+    /// Why a merge could not begin.
+    pub(crate) fn of_target(name: &WorkspaceName, error: MergeError<OpError>) -> OpError {
+        let name = name.clone();
+        match error {
+            MergeError::Place(error) => error,
+            MergeError::Stopped => OpError::Cancelled,
+            MergeError::Refused { code, words } => Self::Target { name, code, words }.into(),
+            MergeError::Git { trouble, words } => {
+                Self::Failed { name, what: "git", trouble, words, refused: None }.into()
+            }
+            MergeError::Answer(what) => Self::Answer { name, what: "git", words: what.to_owned() }.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_policy_refused_is_said_and_how_to_allow_it() {
+        let failed = |refused: Option<&str>| GitError::Failed {
+            name: WorkspaceName::parse("web").unwrap(),
+            what: "git clone",
+            trouble: Trouble::Unreachable,
+            words: "fatal: Could not resolve host: x".to_owned(),
+            refused: refused.map(str::to_owned),
+        };
+        let error = failed(Some("x is not allowed"));
+        assert!(error.to_string().contains("x is not allowed"), "{error}");
+        assert_eq!(error.code(), "network_refused");
+        assert!(error.hint().unwrap().contains("network_policy") && !error.retryable());
+        assert_eq!(failed(None).code(), "git_unreachable");
+    }
+}

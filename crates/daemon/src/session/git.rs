@@ -1,0 +1,111 @@
+//! Repositories in workspaces: clones, and merges between them.
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::{WorkspaceName, WorkspaceRef};
+use agentiso_core::paths::GuestPath;
+use agentiso_git::calls::{CloneRepo, Cloned};
+use agentiso_git::merge::{self, Merge, Outcome, Source, Strategy};
+use tokio_util::sync::CancellationToken;
+
+use super::Session;
+use crate::error::OpError;
+use crate::git::{GitError, GuestPlace};
+use crate::guest::Guest;
+
+#[derive(Clone, Debug)]
+pub struct MergeRequest {
+    pub sources: Vec<WorkspaceRef>,
+    pub target: WorkspaceRef,
+    /// The working tree, in all of them.
+    pub path: GuestPath,
+    pub strategy: Strategy,
+    /// Of merge commits.
+    pub message: Option<String>,
+}
+
+/// What became of each source.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    pub strategy: Strategy,
+    pub sources: Vec<MergedSource>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MergedSource {
+    pub id: WorkspaceId,
+    pub name: WorkspaceName,
+    pub outcome: Outcome,
+}
+
+impl Session {
+    /// Clones a repository into a workspace. Dropping the future leaves nothing of it.
+    pub async fn clone_repository(&self, wanted: &WorkspaceRef, clone: CloneRepo) -> Result<Cloned, OpError> {
+        let guest = self.guest(wanted).await?;
+        self.guarded(|_, stop| async move { guest.clone_repository(&clone, &stop).await }).await
+    }
+
+    /// Merges the commits of running workspaces into another. A source that does not fit leaves the target as it was.
+    /// Dropping the future stops it between sources.
+    pub async fn merge(&self, request: MergeRequest) -> Result<Merged, OpError> {
+        let target = self.guest(&request.target).await?;
+        let mut sources = Vec::with_capacity(request.sources.len());
+        for source in &request.sources {
+            sources.push(self.guest(source).await?);
+        }
+        self.guarded(
+            |session, stop| async move { session.merge_guests(&request, target, sources, &stop).await },
+        )
+        .await
+    }
+
+    /// Must be awaited to its end.
+    pub(super) async fn merge_guests(
+        &self,
+        request: &MergeRequest,
+        target: Guest,
+        sources: Vec<Guest>,
+        stop: &CancellationToken,
+    ) -> Result<Merged, OpError> {
+        let mut seen = vec![target.id()];
+        for source in &sources {
+            if seen.contains(&source.id()) {
+                return Err(GitError::NamedTwice { name: source.name().clone() }.into());
+            }
+            seen.push(source.id());
+        }
+        let name = target.name().clone();
+        let claim = self.shared().merging.claim(target.id());
+        let _claim = claim.ok_or_else(|| GitError::MergeUnderWay { name: name.clone() })?;
+        let named: Vec<_> = sources.iter().map(|guest| (guest.id(), guest.name().clone())).collect();
+        let place = |guest: Guest| {
+            let name = guest.name().clone();
+            let answer = |error| GitError::Answer { name, what: "git", words: format!("{error}") };
+            GuestPlace::new(guest).map_err(answer)
+        };
+        let target = place(target)?;
+        let sources = sources.into_iter().map(|guest| {
+            let name = guest.name().to_string();
+            Ok(Source { place: place(guest)?, name })
+        });
+        let sources = sources.collect::<Result<Vec<_>, GitError>>()?;
+        let MergeRequest { path, strategy, message, .. } = request.clone();
+        let wanted = Merge { path, strategy, message };
+        let outcomes = merge::merge(&wanted, &target, &sources, stop).await;
+        let outcomes = outcomes.map_err(|error| GitError::of_target(&name, error))?;
+        let sources = named.into_iter().zip(outcomes);
+        let sources = sources.map(|((id, name), outcome)| MergedSource { id, name, outcome }).collect();
+        Ok(Merged { strategy, sources })
+    }
+
+    /// What a workspace's network policy refused last, since then.
+    pub(crate) fn refused_since(&self, id: &WorkspaceId, begun: jiff::Timestamp) -> Option<String> {
+        use agentiso_net::log::FlowEvent;
+        let records = self.shared().network.log(id)?.tail(RECENT);
+        let refused = records.into_iter().rev().find(|record| record.event == FlowEvent::Refused)?;
+        let message = refused.message.unwrap_or_else(|| refused.address.to_string());
+        (refused.at >= begun).then_some(message)
+    }
+}
+
+/// Records that a failed connection may have made.
+const RECENT: usize = 20;

@@ -1,0 +1,260 @@
+//! A workspace that is made ready once and forked from often: a repository, what it needs, and a snapshot of both.
+
+use std::time::Duration;
+
+use agentiso_core::lifecycle::PublicState;
+use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName, WorkspaceRef};
+use agentiso_core::network::PolicyChange;
+use agentiso_core::paths::GuestPath;
+use agentiso_git::calls::{Before, CloneRepo};
+use agentiso_git::{GitUrl, Trouble};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::Session;
+use crate::error::OpError;
+use crate::git::GitError;
+use crate::guest::Guest;
+use crate::info::{CreateRequest, SnapshotInfo, WorkspaceInfo};
+use crate::machines::{ExecOutcome, ExecSpec, Progress};
+
+/// The snapshot's name, from the tool contract.
+const GOLDEN: &str = "golden";
+
+/// Where the repository goes.
+const WORKSPACE: &str = "/workspace";
+
+/// `NAME`, `NAME-2` … `NAME-6`, from the tool contract.
+const MAX_NAMES: u32 = 6;
+
+/// How much of a failed command's words is repeated.
+const TAIL_BYTES: u64 = 4096;
+
+#[derive(Clone, Debug)]
+pub struct PrepareRequest {
+    pub name: WorkspaceName,
+    pub base_image: Option<ImageName>,
+    pub git_url: Option<GitUrl>,
+    /// Run by `/bin/sh -c`, one after the other.
+    pub setup_commands: Vec<String>,
+    /// For each command.
+    pub timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub enum Prepared {
+    /// It had the snapshot already; nothing was done.
+    Existing {
+        workspace: WorkspaceInfo,
+    },
+    Made {
+        workspace: WorkspaceInfo,
+        snapshot: SnapshotInfo,
+    },
+}
+
+#[derive(Debug, Error)]
+pub enum PrepareError {
+    #[error("workspace {name} is being prepared by another call")]
+    UnderWay { name: WorkspaceName },
+    #[error("setup command {number}/{total} of workspace {name} {ended}: {command}\n{output}")]
+    Setup {
+        name: WorkspaceName,
+        /// Counted from 1.
+        number: usize,
+        total: usize,
+        command: String,
+        /// How: `ended with exit code 3`.
+        ended: String,
+        /// The end of what it said.
+        output: String,
+    },
+}
+
+impl PrepareError {
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::UnderWay { .. } => "prepare_in_progress",
+            Self::Setup { .. } => "setup_failed",
+        }
+    }
+
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::UnderWay { .. } => "try again when it is done; it then answers at once",
+            Self::Setup { .. } => {
+                "mend the command and prepare again; to try it out, use workspace_create and exec"
+            }
+        }
+    }
+
+    pub(crate) fn retryable(&self) -> bool {
+        match self {
+            Self::UnderWay { .. } => true,
+            Self::Setup { .. } => false,
+        }
+    }
+}
+
+/// The machine that is made ready.
+struct Found {
+    workspace: WorkspaceInfo,
+    /// Made by this call, and undone with it.
+    is_new: bool,
+}
+
+impl Session {
+    /// Makes a workspace ready and takes the snapshot `golden` of it, or finds that this was done before. What this call
+    /// made is destroyed if it fails or its future is dropped.
+    pub async fn prepare(&self, request: PrepareRequest, progress: &Progress) -> Result<Prepared, OpError> {
+        self.refuse_when_closing()?;
+        if let Some(image) = &request.base_image {
+            self.image(image)?;
+        }
+        let progress = progress.clone();
+        self.guarded(move |session, stop| async move {
+            let _call = session.begin_call();
+            let claim = session.shared().preparing.claim(request.name.clone());
+            let _claim = claim.ok_or_else(|| PrepareError::UnderWay { name: request.name.clone() })?;
+            let finding = stop.run_until_cancelled(session.find_or_create(&request, &progress));
+            let found = finding.await.unwrap_or(Err(OpError::Cancelled))?;
+            if is_golden(&found.workspace) {
+                return Ok(Prepared::Existing { workspace: found.workspace });
+            }
+            let made = session.make_ready(&request, &found, &progress, &stop).await;
+            if made.is_err() && found.is_new {
+                session.give_up(&found.workspace).await;
+            }
+            made
+        })
+        .await
+    }
+
+    /// A workspace of that name that may be taken over, or a new one of the first name that is free.
+    async fn find_or_create(&self, request: &PrepareRequest, progress: &Progress) -> Result<Found, OpError> {
+        let mut refusal = OpError::NameTaken { name: request.name.clone() };
+        for number in 1..=MAX_NAMES {
+            let name = match number {
+                1 => request.name.clone(),
+                number => match WorkspaceName::parse(&format!("{}-{number}", request.name)) {
+                    Ok(name) => name,
+                    // Too long: there is no further name.
+                    Err(_) => break,
+                },
+            };
+            let wanted = WorkspaceRef::Name(name.to_string());
+            if self.shared().state().registry.find(&wanted).is_err() {
+                let network = PolicyChange { allow_internet: Some(true), ..PolicyChange::default() };
+                let base_image = request.base_image.clone();
+                let create =
+                    CreateRequest { name: Some(name), base_image, network, ..CreateRequest::default() };
+                let workspace = self.create(create, progress).await?.info;
+                return Ok(Found { workspace, is_new: true });
+            }
+            match self.adopt(&wanted, true).await {
+                Ok(adopted) => return Ok(Found { workspace: adopted.info, is_new: false }),
+                Err(error @ (OpError::OwnerActive { .. } | OpError::NotOwned { .. })) => refusal = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refusal)
+    }
+
+    async fn make_ready(
+        &self,
+        request: &PrepareRequest,
+        found: &Found,
+        progress: &Progress,
+        stop: &CancellationToken,
+    ) -> Result<Prepared, OpError> {
+        let wanted = WorkspaceRef::Id(found.workspace.id);
+        if found.workspace.state == PublicState::Stopped {
+            self.start(&wanted, progress).await?;
+        }
+        let guest = self.guest(&wanted).await?;
+        if let Some(url) = &request.git_url {
+            progress.report("cloning the repository", None);
+            clone_into_workspace(&guest, url, found.is_new, stop).await?;
+        }
+        let total = request.setup_commands.len();
+        for (at, command) in request.setup_commands.iter().enumerate() {
+            progress.report(&format!("setup command {} of {total}", at + 1), Some(at as f32 / total as f32));
+            let spec = ExecSpec {
+                timeout: Some(request.timeout),
+                head_bytes: 0,
+                tail_bytes: TAIL_BYTES,
+                ..ExecSpec::shell(command)
+            };
+            let outcome =
+                stop.run_until_cancelled(guest.exec(spec)).await.unwrap_or(Err(OpError::Cancelled))?;
+            if let Some(ended) = failure(&outcome, request.timeout) {
+                let name = found.workspace.name.clone();
+                let (number, output) = (at + 1, last_words(&outcome));
+                return Err(PrepareError::Setup {
+                    name,
+                    number,
+                    total,
+                    command: command.clone(),
+                    ended,
+                    output,
+                }
+                .into());
+            }
+        }
+        if stop.is_cancelled() {
+            return Err(OpError::Cancelled);
+        }
+        let golden = SnapshotName::parse(GOLDEN).map_err(|_| OpError::Cancelled)?;
+        let made = self.snapshot(&wanted, golden, false, progress).await?;
+        Ok(Prepared::Made { workspace: made.workspace, snapshot: made.snapshot })
+    }
+
+    /// Destroys what nobody will be told of.
+    pub(super) async fn give_up(&self, workspace: &WorkspaceInfo) {
+        if let Err(error) = self.destroy(&WorkspaceRef::Id(workspace.id)).await {
+            tracing::warn!(workspace = %workspace.name, %error, "a workspace that is not needed could not be destroyed");
+        }
+    }
+}
+
+fn is_golden(workspace: &WorkspaceInfo) -> bool {
+    workspace.snapshots.iter().any(|snapshot| snapshot.name.as_str() == GOLDEN)
+}
+
+/// A machine that was there before may hold an earlier attempt: its directory is emptied, once.
+async fn clone_into_workspace(
+    guest: &Guest,
+    url: &GitUrl,
+    is_new: bool,
+    stop: &CancellationToken,
+) -> Result<(), OpError> {
+    let path = GuestPath::parse(WORKSPACE).map_err(|_| OpError::Cancelled)?;
+    let clone = CloneRepo { url: url.clone(), path, branch: None, depth: None };
+    match guest.clone_repository(&clone, stop).await {
+        Err(OpError::Git(GitError::Failed { trouble: Trouble::NotEmpty, .. })) if !is_new => {
+            guest.git("emptying the working tree", &clone.undo(Before::Empty)).await?;
+            guest.clone_repository(&clone, stop).await.map(drop)
+        }
+        cloned => cloned.map(drop),
+    }
+}
+
+/// How the command failed, if it did.
+fn failure(outcome: &ExecOutcome, timeout: Duration) -> Option<String> {
+    if outcome.timed_out {
+        return Some(format!("timed out after {} s", timeout.as_secs()));
+    }
+    match (outcome.exit_code, outcome.signal) {
+        (Some(0), _) => None,
+        (Some(code), _) => Some(format!("ended with exit code {code}")),
+        (None, Some(signal)) => Some(format!("was killed by signal {signal}")),
+        (None, None) => Some("ended in an unknown way".to_owned()),
+    }
+}
+
+/// The end of both streams, which belong together when something fails.
+fn last_words(outcome: &ExecOutcome) -> String {
+    let said = |head: &[u8], tail: &[u8]| String::from_utf8_lossy(&[head, tail].concat()).trim().to_owned();
+    let (out, err) = (&outcome.stdout, &outcome.stderr);
+    [said(&out.head, &out.tail), said(&err.head, &err.tail)].join("\n").trim().to_owned()
+}

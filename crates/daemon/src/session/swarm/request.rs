@@ -1,0 +1,97 @@
+//! What a swarm is asked to do, and what is refused before anything begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use agentiso_core::names::{SnapshotName, TaskName, WorkspaceRef};
+use agentiso_core::paths::GuestPath;
+use agentiso_git::merge::Strategy;
+use thiserror::Error;
+
+/// Tasks of one swarm, and workers at once, from the tool contract.
+pub(crate) const MAX_TASKS: usize = 20;
+
+#[derive(Clone, Debug)]
+pub struct SwarmTask {
+    pub name: TaskName,
+    /// Run by `/bin/sh -c`.
+    pub command: String,
+    /// `None`: `/workspace`.
+    pub workdir: Option<GuestPath>,
+    /// Wins over the environment of the swarm.
+    pub env: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SwarmMerge {
+    pub strategy: Strategy,
+    /// `None`: the golden workspace.
+    pub target: Option<WorkspaceRef>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SwarmRequest {
+    pub golden: WorkspaceRef,
+    pub snapshot: SnapshotName,
+    pub tasks: Vec<SwarmTask>,
+    pub env: BTreeMap<String, String>,
+    pub merge: Option<SwarmMerge>,
+    /// Forks and commands at once.
+    pub max_parallel: usize,
+    /// For each command.
+    pub timeout: Duration,
+    /// Whether the workers are destroyed in the end. A swarm that is given up destroys them in any case.
+    pub cleanup: bool,
+    /// `None`: as the golden workspace.
+    pub allow_internet: Option<bool>,
+    /// A text for every worker, at `/tmp/.shared-context`.
+    pub shared_context: Option<String>,
+    /// What was found in the vault, as one text, at `/tmp/.vault-context`.
+    pub vault_context: Option<String>,
+}
+
+#[derive(Debug, Error)]
+pub enum SwarmError {
+    #[error("a swarm has 1 to {MAX_TASKS} tasks; {0} were given")]
+    TaskCount(usize),
+    #[error("{0} tasks may run at once; it must be 1 to {MAX_TASKS}")]
+    Parallel(usize),
+    #[error("two tasks are called {0}")]
+    SameName(TaskName),
+    #[error("no worker could be forked: {0}")]
+    NoWorker(String),
+}
+
+impl SwarmError {
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::TaskCount(_) | Self::Parallel(_) | Self::SameName(_) => "invalid_arguments",
+            Self::NoWorker(_) => "fork_failed",
+        }
+    }
+
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::TaskCount(_) => "split the work into several calls",
+            Self::Parallel(_) => "leave max_parallel out for the default",
+            Self::SameName(_) => "give every task a name of its own",
+            Self::NoWorker(_) => "remove the cause and call again; nothing is left of this swarm",
+        }
+    }
+}
+
+impl SwarmRequest {
+    pub(super) fn check(&self) -> Result<(), SwarmError> {
+        if !(1..=MAX_TASKS).contains(&self.tasks.len()) {
+            return Err(SwarmError::TaskCount(self.tasks.len()));
+        }
+        if !(1..=MAX_TASKS).contains(&self.max_parallel) {
+            return Err(SwarmError::Parallel(self.max_parallel));
+        }
+        let mut names = BTreeSet::new();
+        match self.tasks.iter().find(|task| !names.insert(&task.name)) {
+            Some(twice) => Err(SwarmError::SameName(twice.name.clone())),
+            None => Ok(()),
+        }
+    }
+}

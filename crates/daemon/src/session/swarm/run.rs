@@ -1,0 +1,201 @@
+//! A swarm from its beginning to its end.
+
+use std::time::{Duration, Instant};
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::lifecycle::Operation;
+use agentiso_core::names::{TaskName, WorkspaceRef};
+use agentiso_core::paths::GuestPath;
+use agentiso_git::merge::Strategy;
+use futures::StreamExt;
+use futures::future::join_all;
+use tokio_util::sync::CancellationToken;
+
+use super::request::{SwarmError, SwarmMerge, SwarmRequest};
+use super::worker::{Made, Workers};
+use crate::error::OpError;
+use crate::guest::Guest;
+use crate::machines::{ExecOutcome, Progress};
+use crate::session::Session;
+use crate::session::git::{MergeRequest, Merged};
+
+/// Where workers have their repository.
+const REPOSITORY: &str = "/workspace";
+
+#[derive(Clone, Debug)]
+pub struct SwarmDone {
+    pub swarm_id: String,
+    /// In the order of the request.
+    pub tasks: Vec<TaskDone>,
+    pub elapsed: Duration,
+    pub workers_destroyed: usize,
+    pub merge: Option<SwarmMerged>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TaskDone {
+    pub name: TaskName,
+    /// `None`: it was not forked.
+    pub workspace: Option<WorkspaceId>,
+    pub outcome: TaskOutcome,
+    /// Of the command.
+    pub elapsed: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub enum TaskOutcome {
+    Ran(ExecOutcome),
+    /// The command was not run to its end.
+    Failed {
+        reason: String,
+    },
+}
+
+impl TaskDone {
+    pub fn succeeded(&self) -> bool {
+        matches!(&self.outcome, TaskOutcome::Ran(outcome) if !outcome.timed_out && outcome.exit_code == Some(0))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct SwarmMerged {
+    pub strategy: Strategy,
+    pub target: WorkspaceId,
+    /// Or why there was none.
+    pub result: Result<Merged, String>,
+}
+
+impl Session {
+    /// Runs tasks in forks of a snapshot and merges what those that succeeded committed. When this returns, or its
+    /// future is dropped, the workers are destroyed, unless they were to be kept.
+    pub async fn swarm(&self, mut request: SwarmRequest, progress: &Progress) -> Result<SwarmDone, OpError> {
+        request.check()?;
+        self.refuse_when_closing()?;
+        let (golden, ..) =
+            self.admitted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
+        // Its name may be another's by the time that the last worker is forked.
+        request.golden = WorkspaceRef::Id(golden.id);
+        let target = match &request.merge {
+            Some(merge) => Some(self.guest(merge.target.as_ref().unwrap_or(&request.golden)).await?),
+            None => None,
+        };
+        let progress = progress.clone();
+        self.guarded(|session, stop| async move {
+            let _call = session.begin_call();
+            session.run_swarm(&request, target, &progress, &stop).await
+        })
+        .await
+    }
+
+    async fn run_swarm(
+        &self,
+        request: &SwarmRequest,
+        target: Option<Guest>,
+        progress: &Progress,
+        stop: &CancellationToken,
+    ) -> Result<SwarmDone, OpError> {
+        let begun = Instant::now();
+        let swarm_id = swarm_id();
+        let made = Made::default();
+        let workers = Workers { session: self, swarm_id: &swarm_id, request, made: &made };
+        let tasks = stop.run_until_cancelled(run_tasks(&workers, request, progress)).await;
+        let mut merged = None;
+        if let (Some(tasks), Some(target), Some(merge)) = (&tasks, target, &request.merge) {
+            progress.report("merging what succeeded", None);
+            merged = Some(self.merge_workers(merge, target, tasks, stop).await);
+        }
+        let no_worker = made.all().is_empty();
+        let is_over = stop.is_cancelled();
+        let destroyed = if request.cleanup || is_over { self.destroy_all(&made).await } else { 0 };
+        let tasks = tasks.filter(|_| !is_over).ok_or(OpError::Cancelled)?;
+        match tasks.first().map(|task| &task.outcome) {
+            Some(TaskOutcome::Failed { reason }) if no_worker => {
+                Err(SwarmError::NoWorker(reason.clone()).into())
+            }
+            Some(_) | None => Ok(SwarmDone {
+                swarm_id,
+                tasks,
+                elapsed: begun.elapsed(),
+                workers_destroyed: destroyed,
+                merge: merged,
+            }),
+        }
+    }
+
+    /// Must be awaited to its end.
+    async fn merge_workers(
+        &self,
+        merge: &SwarmMerge,
+        target: Guest,
+        tasks: &[TaskDone],
+        stop: &CancellationToken,
+    ) -> SwarmMerged {
+        let id = target.id();
+        let result = self.try_merge(merge, target, tasks, stop).await;
+        SwarmMerged { strategy: merge.strategy, target: id, result }
+    }
+
+    async fn try_merge(
+        &self,
+        merge: &SwarmMerge,
+        target: Guest,
+        tasks: &[TaskDone],
+        stop: &CancellationToken,
+    ) -> Result<Merged, String> {
+        let successful = tasks.iter().filter(|task| task.succeeded()).filter_map(|task| task.workspace);
+        let sources: Vec<_> = successful.map(WorkspaceRef::Id).collect();
+        if sources.is_empty() {
+            return Err("no task succeeded, so there is nothing to merge".to_owned());
+        }
+        let path = GuestPath::parse(REPOSITORY).map_err(|error| error.to_string())?;
+        let mut guests = Vec::with_capacity(sources.len());
+        for source in &sources {
+            guests.push(self.guest(source).await.map_err(|error| error.to_string())?);
+        }
+        let request = MergeRequest {
+            sources,
+            target: WorkspaceRef::Id(target.id()),
+            path,
+            strategy: merge.strategy,
+            message: None,
+        };
+        self.merge_guests(&request, target, guests, stop).await.map_err(|error| error.to_string())
+    }
+
+    /// How many could be.
+    async fn destroy_all(&self, made: &Made) -> usize {
+        let destroyed = made.all().into_iter().map(|worker| async move {
+            match self.destroy(&WorkspaceRef::Id(worker.id)).await {
+                // Somebody else was faster.
+                Ok(_) | Err(OpError::NotFound { .. }) => true,
+                Err(error) => {
+                    tracing::warn!(worker = %worker.name, %error, "a worker could not be destroyed");
+                    false
+                }
+            }
+        });
+        join_all(destroyed).await.into_iter().filter(|destroyed| *destroyed).count()
+    }
+}
+
+/// All tasks, some at a time; the answers in the order of the request.
+async fn run_tasks(workers: &Workers<'_>, request: &SwarmRequest, progress: &Progress) -> Vec<TaskDone> {
+    let total = request.tasks.len();
+    let mut running = futures::stream::iter(0..total)
+        .map(|index| async move { (index, workers.run(&request.tasks[index]).await) })
+        .buffer_unordered(request.max_parallel);
+    let mut done = Vec::with_capacity(total);
+    while let Some(task) = running.next().await {
+        done.push(task);
+        let count = done.len();
+        progress.report(&format!("{count} of {total} tasks are done"), Some(count as f32 / total as f32));
+    }
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, task)| task).collect()
+}
+
+/// When it began, and something that no other swarm of the same second has.
+fn swarm_id() -> String {
+    let begun = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
+    format!("swarm-{begun}-{}", &WorkspaceId::random().short()[..4])
+}

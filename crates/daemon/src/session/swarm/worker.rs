@@ -1,0 +1,133 @@
+//! One task of a swarm, from its fork to the end of its command.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agentiso_core::names::{WorkspaceName, WorkspaceRef};
+use agentiso_core::network::PolicyChange;
+use agentiso_core::paths::GuestPath;
+use bytes::Bytes;
+
+use super::request::{SwarmRequest, SwarmTask};
+use super::run::{TaskDone, TaskOutcome};
+use crate::error::OpError;
+use crate::guest::Guest;
+use crate::info::{ForkRequest, WorkspaceInfo};
+use crate::machines::{ExecOutcome, ExecSpec, Progress, WriteFile};
+use crate::session::Session;
+
+/// Kept of each stream, from the tool contract; the end as well, for output that is longer.
+const HEAD_BYTES: u64 = 262_144;
+const TAIL_BYTES: u64 = HEAD_BYTES / 4;
+
+const WORKDIR: &str = "/workspace";
+
+/// Where a worker finds its texts, and the variables that say so.
+const SHARED_CONTEXT: (&str, &str) = ("SHARED_CONTEXT", "/tmp/.shared-context");
+const VAULT_CONTEXT: (&str, &str) = ("VAULT_CONTEXT", "/tmp/.vault-context");
+
+/// The workers that exist and must be destroyed one day.
+#[derive(Debug, Default)]
+pub(super) struct Made(Mutex<Vec<WorkspaceInfo>>);
+
+impl Made {
+    fn add(&self, worker: WorkspaceInfo) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+
+    pub(super) fn all(&self) -> Vec<WorkspaceInfo> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+pub(super) struct Workers<'a> {
+    pub(super) session: &'a Session,
+    pub(super) swarm_id: &'a str,
+    pub(super) request: &'a SwarmRequest,
+    pub(super) made: &'a Made,
+}
+
+impl Workers<'_> {
+    /// Dropping the future undoes a fork that is not finished and kills the command; a finished fork is in `made`.
+    pub(super) async fn run(&self, task: &SwarmTask) -> TaskDone {
+        let failed = |workspace, reason: &OpError| TaskDone {
+            name: task.name.clone(),
+            workspace,
+            outcome: TaskOutcome::Failed { reason: reason.to_string() },
+            elapsed: Duration::ZERO,
+        };
+        let worker = match self.fork(task).await {
+            Ok(worker) => worker,
+            Err(error) => return failed(None, &error),
+        };
+        let id = worker.id;
+        let guest = match self.inject(&worker).await {
+            Ok(guest) => guest,
+            Err(error) => return failed(Some(id), &error),
+        };
+        let begun = Instant::now();
+        match self.execute(task, &guest).await {
+            Ok(outcome) => TaskDone {
+                name: task.name.clone(),
+                workspace: Some(id),
+                outcome: TaskOutcome::Ran(outcome),
+                elapsed: begun.elapsed(),
+            },
+            Err(error) => failed(Some(id), &error),
+        }
+    }
+
+    async fn fork(&self, task: &SwarmTask) -> Result<WorkspaceInfo, OpError> {
+        let name = format!("{}-{}", self.swarm_id, task.name);
+        let request = ForkRequest {
+            source: self.request.golden.clone(),
+            snapshot: self.request.snapshot.clone(),
+            // A task's name is short enough for this to be one.
+            new_name: WorkspaceName::parse(&name).ok(),
+            setup_commands: Vec::new(),
+        };
+        let worker = self.session.fork(request, &Progress::silent()).await?.workspace;
+        self.made.add(worker.clone());
+        Ok(worker)
+    }
+
+    /// Gives a worker its policy and its texts.
+    async fn inject(&self, worker: &WorkspaceInfo) -> Result<Guest, OpError> {
+        let wanted = WorkspaceRef::Id(worker.id);
+        if let Some(allow) = self.request.allow_internet {
+            let change = PolicyChange { allow_internet: Some(allow), ..PolicyChange::default() };
+            self.session.change_policy(&wanted, &change).await?;
+        }
+        let guest = self.session.guest(&wanted).await?;
+        for ((_, path), text) in self.contexts() {
+            let Ok(path) = GuestPath::parse(path) else { continue };
+            let file = WriteFile { path, mode: Some(0o644), create_parents: true };
+            guest.write_file(file, Bytes::copy_from_slice(text.as_bytes())).await?;
+        }
+        Ok(guest)
+    }
+
+    fn contexts(&self) -> impl Iterator<Item = ((&'static str, &'static str), &str)> {
+        let SwarmRequest { shared_context, vault_context, .. } = self.request;
+        [(SHARED_CONTEXT, shared_context), (VAULT_CONTEXT, vault_context)]
+            .into_iter()
+            .filter_map(|(place, text)| Some((place, text.as_deref()?)))
+    }
+
+    async fn execute(&self, task: &SwarmTask, guest: &Guest) -> Result<ExecOutcome, OpError> {
+        let mut env: BTreeMap<String, String> =
+            self.contexts().map(|((name, path), _)| (name.to_owned(), path.to_owned())).collect();
+        env.extend(self.request.env.clone());
+        env.extend(task.env.clone());
+        let spec = ExecSpec {
+            workdir: task.workdir.clone().or_else(|| GuestPath::parse(WORKDIR).ok()),
+            env,
+            timeout: Some(self.request.timeout),
+            head_bytes: HEAD_BYTES,
+            tail_bytes: TAIL_BYTES,
+            ..ExecSpec::shell(&task.command)
+        };
+        guest.exec(spec).await
+    }
+}

@@ -1,0 +1,45 @@
+//! A file from one machine to another, through the host, never more than one piece of it at a time.
+
+use agentiso_core::paths::{GuestPath, GuestPathError};
+
+use super::error::MergeError;
+use super::place::Place;
+use super::scripts::MAX_BUNDLE;
+
+/// What the host holds of a bundle.
+const PIECE: u64 = 1024 * 1024;
+
+/// A file of a bench.
+pub(super) fn inside(bench: &GuestPath, name: &str) -> Result<GuestPath, GuestPathError> {
+    GuestPath::parse(&format!("{bench}/{name}"))
+}
+
+/// Puts the source's bundle of so many bytes onto the target's bench as `part.000000` and so on.
+pub(super) async fn bundle<S: Place, T: Place>(
+    source: &S,
+    target: &T,
+    size: u64,
+) -> Result<(), MergeError<String>> {
+    let size = size.min(MAX_BUNDLE);
+    let from = path(source.bench(), "bundle")?;
+    let mut offset = 0;
+    while offset < size {
+        let limit = PIECE.min(size - offset);
+        let piece = source.read(&from, offset, limit).await.map_err(|error| place(&error))?;
+        if piece.len() as u64 != limit {
+            return Err(MergeError::Answer("a part of the bundle"));
+        }
+        let to = path(target.bench(), &format!("part.{:06}", offset / PIECE))?;
+        target.write(&to, piece).await.map_err(|error| place(&error))?;
+        offset += limit;
+    }
+    Ok(())
+}
+
+pub(super) fn path(bench: &GuestPath, name: &str) -> Result<GuestPath, MergeError<String>> {
+    inside(bench, name).map_err(|error| place(&error))
+}
+
+fn place(error: &dyn std::fmt::Display) -> MergeError<String> {
+    MergeError::Place(error.to_string())
+}

@@ -1,0 +1,39 @@
+//! Why a step of a merge failed.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::script::Ran;
+use crate::trouble::Trouble;
+
+/// The end of what git said is enough to see why.
+const MAX_WORDS: usize = 2000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum MergeError<E: fmt::Display> {
+    #[error("{words}")]
+    Refused { code: String, words: String },
+    #[error("git failed: {words}")]
+    Git { trouble: Trouble, words: String },
+    #[error("{0}")]
+    Place(E),
+    #[error("its answer makes no sense: {0} is missing")]
+    Answer(&'static str),
+    #[error("the call was cancelled")]
+    Stopped,
+}
+
+impl<E: fmt::Display> MergeError<E> {
+    /// What a script gave, if it succeeded.
+    pub(super) fn check(ran: Result<Ran, E>) -> Result<Ran, Self> {
+        let ran = ran.map_err(Self::Place)?;
+        if ran.succeeded() {
+            return Ok(ran);
+        }
+        match ran.refusal() {
+            Some((code, words)) => Err(Self::Refused { code, words }),
+            None => Err(Self::Git { trouble: Trouble::of(&ran), words: ran.words(MAX_WORDS) }),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Words that a shell takes as they are.
+
+/// The text as one word of a POSIX shell, whatever it holds: nothing in it is interpreted. It must not contain a NUL
+/// byte, which no program can be given.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('\'');
+    for part in text.split_inclusive('\'') {
+        match part.strip_suffix('\'') {
+            Some(before) => {
+                quoted.push_str(before);
+                quoted.push_str("'\\''");
+            }
+            None => quoted.push_str(part),
+        }
+    }
+    quoted.push('\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_cannot_end_the_word() {
+        assert_eq!(quote(""), "''");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("$(x) `y` \\ \"z\"\n"), "'$(x) `y` \\ \"z\"\n'");
+        assert_eq!(quote("it's"), "'it'\\''s'");
+        assert_eq!(quote("''"), "''\\'''\\'''");
+    }
+}

@@ -1,0 +1,223 @@
+//! Why git failed, as far as its words tell. Scripts run in the C locale, so the words are always the same.
+
+use crate::script::Ran;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    NoGit,
+    NoDirectory,
+    NotARepository,
+    NotEmpty,
+    Authentication,
+    HostKey,
+    NoRemote,
+    NotFound,
+    Unreachable,
+    NoSuchBranch,
+    NoBranch,
+    NonFastForward,
+    Rejected,
+    Locked,
+    NoSpace,
+    ForbiddenProtocol,
+    TimedOut,
+    /// Something else; git's own words say what.
+    Other,
+}
+
+/// In this order: what is said first in a long complaint is often only a consequence.
+const WORDS: [(Trouble, &[&str]); 13] = [
+    (Trouble::NoSpace, &["no space left on device", "disk quota exceeded"]),
+    (Trouble::HostKey, &["host key verification failed"]),
+    (
+        Trouble::Authentication,
+        &[
+            "authentication failed",
+            "could not read username",
+            "could not read password",
+            "terminal prompts disabled",
+            "permission denied (",
+            "returned error: 401",
+            "returned error: 403",
+        ],
+    ),
+    (
+        Trouble::Unreachable,
+        &[
+            "could not resolve",
+            "unable to look up",
+            "name or service not known",
+            "temporary failure in name resolution",
+            "failed to connect",
+            "couldn't connect",
+            "unable to connect",
+            "connection refused",
+            "connection timed out",
+            "connection reset",
+            "network is unreachable",
+            "no route to host",
+            "empty reply from server",
+            "operation timed out",
+        ],
+    ),
+    (Trouble::ForbiddenProtocol, &["not allowed", "not supported"]),
+    (
+        Trouble::NonFastForward,
+        &["non-fast-forward", "fetch first", "stale info", "tip of your current branch is behind"],
+    ),
+    (Trouble::NoSuchBranch, &["remote branch", "does not match any", "did not match any"]),
+    (Trouble::NotFound, &["returned error: 404", "not found", "repository not exported"]),
+    (
+        Trouble::NoRemote,
+        &["does not appear to be a git repository", "no such remote", "no configured push destination"],
+    ),
+    (Trouble::Rejected, &["[remote rejected]", "pre-receive hook declined", "[rejected]"]),
+    (Trouble::NotEmpty, &["is not an empty directory"]),
+    (Trouble::Locked, &["index.lock", "another git process seems to be running"]),
+    (Trouble::NotARepository, &["not a git repository", "must be run in a work tree"]),
+];
+
+impl Trouble {
+    /// What a script that did not succeed met.
+    pub fn of(ran: &Ran) -> Self {
+        if ran.timed_out {
+            return Self::TimedOut;
+        }
+        if let Some((word, _)) = ran.refusal() {
+            return match word.as_str() {
+                "no_git" => Self::NoGit,
+                "no_directory" => Self::NoDirectory,
+                "not_empty" => Self::NotEmpty,
+                "no_branch" => Self::NoBranch,
+                _ => Self::Other,
+            };
+        }
+        let mut said = String::from_utf8_lossy(&ran.stderr).to_lowercase();
+        // A push tells of refs on its output.
+        said.push_str(&String::from_utf8_lossy(&ran.stdout).to_lowercase());
+        let known = WORDS.iter().find(|(_, words)| words.iter().any(|word| said.contains(word)));
+        known.map_or(Self::Other, |(trouble, _)| *trouble)
+    }
+
+    /// A stable word that programs can compare.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NoGit => "no_git",
+            Self::NoDirectory => "not_found",
+            Self::NotARepository => "not_a_git_repository",
+            Self::NotEmpty => "not_empty",
+            Self::Authentication => "git_authentication",
+            Self::HostKey => "git_host_key",
+            Self::NoRemote => "git_no_remote",
+            Self::NotFound => "git_not_found",
+            Self::Unreachable => "git_unreachable",
+            Self::NoSuchBranch | Self::NoBranch => "git_no_branch",
+            Self::NonFastForward => "git_non_fast_forward",
+            Self::Rejected => "git_rejected",
+            Self::Locked => "git_locked",
+            Self::NoSpace => "no_space",
+            Self::ForbiddenProtocol => "git_protocol",
+            Self::TimedOut => "timed_out",
+            Self::Other => "git_failed",
+        }
+    }
+
+    /// What a client of the tools can do about it.
+    pub fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoGit => "install git in the workspace with exec, or use an image that has it",
+            Self::NoDirectory => "file_list shows what a directory holds; path must be absolute",
+            Self::NotARepository => "git_clone brings a repository; exec with `git init` makes one",
+            Self::NotEmpty => "choose another path, or empty that directory with exec first",
+            Self::Authentication => {
+                "the remote wants credentials: put a token into the URL (https://TOKEN@host/…), or a key into /root/.ssh"
+            }
+            Self::HostKey => {
+                "put the host's key into /root/.ssh/known_hosts first, for instance with ssh-keyscan"
+            }
+            Self::NoRemote => {
+                "exec with `git remote -v` shows the remotes, `git remote add origin URL` adds one"
+            }
+            Self::NotFound => "look at the URL; private repositories may need credentials in it",
+            Self::Unreachable => {
+                "look at the host's name, and at network_policy: workspaces reach only what it allows"
+            }
+            Self::NoSuchBranch => {
+                "look at the branch's name; leave it out for the default or the current one"
+            }
+            Self::NoBranch => "no branch is checked out: name one, or check one out with exec",
+            Self::NonFastForward => {
+                "the remote has commits that are missing here: fetch and merge or rebase them with exec, or push with \
+                 force:true to overwrite them"
+            }
+            Self::Rejected => "the remote's own rules refused it; its words say why",
+            Self::Locked => {
+                "another git command is at work there, or was killed; then remove .git/index.lock"
+            }
+            Self::NoSpace => "delete files in the workspace, or create one with a larger disk_gb",
+            Self::ForbiddenProtocol => "only https, http, git and ssh are used to fetch; submodules included",
+            Self::TimedOut => "raise timeout_secs, or take less: a depth or a single branch",
+            Self::Other => return None,
+        })
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::Locked | Self::Unreachable | Self::TimedOut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(words: &str) -> Trouble {
+        Trouble::of(&Ran { code: Some(128), stderr: words.into(), ..Ran::default() })
+    }
+
+    #[test]
+    fn the_words_of_git_and_its_helpers_are_recognised() {
+        for (words, trouble) in [
+            ("fatal: not a git repository (or any of the parent directories): .git", Trouble::NotARepository),
+            (
+                "fatal: could not read Username for 'https://x': terminal prompts disabled",
+                Trouble::Authentication,
+            ),
+            ("remote: Invalid\nfatal: Authentication failed for 'https://x/'", Trouble::Authentication),
+            ("git@x: Permission denied (publickey).", Trouble::Authentication),
+            (
+                "Host key verification failed.\nfatal: Could not read from remote repository.",
+                Trouble::HostKey,
+            ),
+            ("fatal: unable to access 'http://x/': Could not resolve host: x", Trouble::Unreachable),
+            ("fatal: unable to access 'http://x/': Failed to connect to x port 80", Trouble::Unreachable),
+            ("fatal: unable to look up x (port 9418) (Name or service not known)", Trouble::Unreachable),
+            ("fatal: 'origin' does not appear to be a git repository", Trouble::NoRemote),
+            ("fatal: Remote branch nope not found in upstream origin", Trouble::NoSuchBranch),
+            ("error: src refspec nope does not match any", Trouble::NoSuchBranch),
+            ("fatal: repository 'http://x/y/' not found", Trouble::NotFound),
+            ("fatal: transport 'file' not allowed", Trouble::ForbiddenProtocol),
+            ("fatal: Unable to create '/w/.git/index.lock': File exists.", Trouble::Locked),
+            ("fatal: write error: No space left on device", Trouble::NoSpace),
+            ("something else", Trouble::Other),
+        ] {
+            assert_eq!(failed(words), trouble, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_push_is_judged_by_its_output_too() {
+        let stdout = b"!\trefs/heads/main:refs/heads/main\t[rejected] (fetch first)\n".to_vec();
+        let ran = Ran { code: Some(1), stdout, ..Ran::default() };
+        assert_eq!(Trouble::of(&ran), Trouble::NonFastForward);
+    }
+
+    #[test]
+    fn a_script_that_was_killed_timed_out_whatever_it_had_said() {
+        let ran = Ran { timed_out: true, stderr: b"not found".to_vec(), ..Ran::default() };
+        assert_eq!(Trouble::of(&ran), Trouble::TimedOut);
+        assert_eq!(failed("agentiso:no_git x"), Trouble::Other, "only with its exit code");
+        let ran = Ran { code: Some(64), stderr: b"agentiso:no_git x\n".to_vec(), ..Ran::default() };
+        assert_eq!(Trouble::of(&ran), Trouble::NoGit);
+    }
+}

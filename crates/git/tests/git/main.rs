@@ -1,0 +1,8 @@
+//! The scripts against real git, in directories of this machine instead of guests.
+
+mod calls;
+mod conflicts;
+mod histories;
+mod lab;
+mod shell;
+mod untouched;

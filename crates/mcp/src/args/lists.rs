@@ -1,0 +1,273 @@
+//! Lists of things that are more than texts: workspaces, tasks, questions to the vault.
+
+use agentiso_core::names::{MAX_NAME_LEN, MAX_TASK_LEN, TaskName, WorkspaceRef};
+use agentiso_daemon::SwarmTask;
+use serde_json::{Map, Value, json};
+
+use super::names::{GuestFile, NAME_PATTERN, Workspace};
+use super::param::{Param, Parameter, parameter};
+use super::values::{Choice, Env, Text};
+use super::words::{describe, echo, string};
+
+/// Reads each item; a problem says which item it is about.
+fn each<T>(
+    value: Value,
+    (min, max): (usize, usize),
+    what: &str,
+    mut parse: impl FnMut(Value) -> Result<T, Vec<String>>,
+) -> Result<Vec<T>, Vec<String>> {
+    let Value::Array(items) = value else {
+        return Err(vec![format!("must be a list of {what}, not {}", describe(&value))]);
+    };
+    if !(min..=max).contains(&items.len()) {
+        return Err(vec![format!("has {} entries; it must have {min} to {max}", items.len())]);
+    }
+    let (mut read, mut problems) = (Vec::with_capacity(items.len()), Vec::new());
+    for (index, item) in items.into_iter().enumerate() {
+        match parse(item) {
+            Ok(item) => read.push(item),
+            Err(found) => problems.extend(found.iter().map(|problem| format!("[{index}]{problem}"))),
+        }
+    }
+    if problems.is_empty() { Ok(read) } else { Err(problems) }
+}
+
+/// One field of an object that is an item.
+fn field<P: Param>(
+    object: &mut Map<String, Value>,
+    param: &P,
+    problems: &mut Vec<String>,
+) -> Option<Option<P::Output>> {
+    let Some(value) = object.remove(param.name()).filter(|value| !value.is_null()) else { return Some(None) };
+    match param.parse(value) {
+        Ok(value) => Some(Some(value)),
+        Err(found) => {
+            problems.extend(found.iter().map(|problem| format!(".{} {problem}", param.name())));
+            None
+        }
+    }
+}
+
+fn object(value: Value) -> Result<Map<String, Value>, Vec<String>> {
+    match value {
+        Value::Object(object) => Ok(object),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Err(vec![format!(" must be an object, not {}", describe(&other))])
+        }
+    }
+}
+
+fn unknown(object: &Map<String, Value>, known: &str, problems: &mut Vec<String>) {
+    problems.extend(object.keys().map(|key| format!(".{} is not known; there are {known}", echo(key))));
+}
+
+/// Several workspaces.
+pub(crate) struct Workspaces {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) max: usize,
+}
+
+impl Workspaces {
+    fn schema_of(&self) -> Value {
+        let item = json!({ "type": "string", "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN });
+        json!({ "type": "array", "items": item, "minItems": 1, "maxItems": self.max })
+    }
+}
+
+parameter!(Workspaces);
+
+impl Param for Workspaces {
+    type Output = Vec<WorkspaceRef>;
+
+    fn parse(&self, value: Value) -> Result<Vec<WorkspaceRef>, Vec<String>> {
+        let one = Workspace { name: self.name, about: self.about };
+        let spaced = |found: Vec<String>| found.iter().map(|problem| format!(" {problem}")).collect();
+        each(value, (1, self.max), "workspaces", |item| one.parse(item).map_err(spaced))
+    }
+}
+
+/// The tasks of a swarm.
+pub(crate) struct Tasks {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) max: usize,
+    /// Bytes of a command.
+    pub(crate) max_command: usize,
+}
+
+impl Tasks {
+    fn schema_of(&self) -> Value {
+        let item = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "maxLength": MAX_TASK_LEN, "pattern": NAME_PATTERN },
+                "command": { "type": "string", "minLength": 1 },
+                "workdir": { "type": "string", "pattern": "^/" },
+                "env": { "type": "object", "additionalProperties": { "type": "string" } },
+            },
+            "required": ["name", "command"],
+            "additionalProperties": false,
+        });
+        json!({ "type": "array", "items": item, "minItems": 1, "maxItems": self.max })
+    }
+
+    fn task(&self, value: Value) -> Result<SwarmTask, Vec<String>> {
+        let mut object = object(value)?;
+        let mut problems = Vec::new();
+        let command = Text { name: "command", about: "", min: 1, max: self.max_command, nul: false };
+        let name = field(&mut object, &TaskNamed, &mut problems);
+        let command = field(&mut object, &command, &mut problems);
+        let workdir = field(&mut object, &GuestFile { name: "workdir", about: "" }, &mut problems);
+        let env = field(&mut object, &Env { name: "env", about: "" }, &mut problems);
+        unknown(&object, "name, command, workdir and env", &mut problems);
+        for (missing, what) in
+            [(matches!(name, Some(None)), "name"), (matches!(command, Some(None)), "command")]
+        {
+            if missing {
+                problems.push(format!(".{what} is missing"));
+            }
+        }
+        let task = (|| {
+            Some(SwarmTask {
+                name: name??,
+                command: command??,
+                workdir: workdir?,
+                env: env?.unwrap_or_default(),
+            })
+        })();
+        task.filter(|_| problems.is_empty()).ok_or(problems)
+    }
+}
+
+parameter!(Tasks);
+
+impl Param for Tasks {
+    type Output = Vec<SwarmTask>;
+
+    fn parse(&self, value: Value) -> Result<Vec<SwarmTask>, Vec<String>> {
+        let tasks = each(value, (1, self.max), "tasks", |item| self.task(item))?;
+        let mut problems = Vec::new();
+        for (index, task) in tasks.iter().enumerate() {
+            if tasks[..index].iter().any(|earlier| earlier.name == task.name) {
+                problems.push(format!("[{index}].name is {} as that of another task", task.name));
+            }
+        }
+        if problems.is_empty() { Ok(tasks) } else { Err(problems) }
+    }
+}
+
+struct TaskNamed;
+
+impl Parameter for TaskNamed {
+    fn name(&self) -> &'static str {
+        "name"
+    }
+
+    fn schema(&self) -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+impl Param for TaskNamed {
+    type Output = TaskName;
+
+    fn parse(&self, value: Value) -> Result<TaskName, Vec<String>> {
+        TaskName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+    }
+}
+
+/// Questions to the vault. They are checked; a server without a vault has nothing to answer them with.
+pub(crate) struct VaultQueries {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) max: usize,
+}
+
+/// Bytes of a question, from the tool contract.
+const MAX_QUERY: usize = 1024;
+
+impl VaultQueries {
+    fn schema_of(&self) -> Value {
+        let item = json!({
+            "type": "object",
+            "properties": {
+                "kind": { "type": "string", "enum": ["search", "read"], "default": "search" },
+                "query": { "type": "string", "minLength": 1 },
+            },
+            "required": ["query"],
+            "additionalProperties": false,
+        });
+        json!({ "type": "array", "items": item, "maxItems": self.max })
+    }
+}
+
+parameter!(VaultQueries);
+
+impl Param for VaultQueries {
+    type Output = ();
+
+    fn parse(&self, value: Value) -> Result<(), Vec<String>> {
+        const KIND: Choice<()> = Choice {
+            name: "kind",
+            about: "",
+            words: &[("search", ()), ("read", ())],
+            default: Some("search"),
+            otherwise: None,
+        };
+        const QUERY: Text = Text { name: "query", about: "", min: 1, max: MAX_QUERY, nul: false };
+        let query = |item| {
+            let mut object = object(item)?;
+            let mut problems = Vec::new();
+            field(&mut object, &KIND, &mut problems);
+            if let Some(None) = field(&mut object, &QUERY, &mut problems) {
+                problems.push(".query is missing".to_owned());
+            }
+            unknown(&object, "kind and query", &mut problems);
+            if problems.is_empty() { Ok(()) } else { Err(problems) }
+        };
+        each(value, (0, self.max), "questions", query).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASKS: Tasks = Tasks { name: "tasks", about: "", max: 3, max_command: 100 };
+    const QUERIES: VaultQueries = VaultQueries { name: "vault_context", about: "", max: 2 };
+
+    #[test]
+    fn tasks_are_read_and_every_problem_is_told_with_its_place() {
+        let good = json!([{"name": "a", "command": "x"}, {"name": "b", "command": "y", "workdir": "/w", "env": {"A": "1"}}]);
+        let tasks = TASKS.parse(good).unwrap();
+        assert_eq!((tasks[1].name.as_str(), tasks[1].env["A"].as_str()), ("b", "1"));
+        let wrong = json!([{"name": "../x", "command": ""}, 5, {"name": "c", "workdir": "w", "nmae": 1}]);
+        let problems = TASKS.parse(wrong).unwrap_err();
+        let begins = [
+            "[0].name is no",
+            "[0].command must not be empty",
+            "[1] must be an object",
+            "[2].workdir cannot",
+            "[2].nmae is not known",
+            "[2].command is missing",
+        ];
+        for (problem, begin) in problems.iter().zip(begins) {
+            assert!(problem.starts_with(begin), "{problem} / {begin}");
+        }
+        assert_eq!(problems.len(), begins.len());
+        let twice = json!([{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]);
+        assert!(TASKS.parse(twice).unwrap_err()[0].contains("[1].name"));
+        for count in [json!([]), json!([1, 2, 3, 4])] {
+            assert!(TASKS.parse(count).unwrap_err()[0].contains("1 to 3"));
+        }
+    }
+
+    #[test]
+    fn questions_are_checked_although_nobody_answers_them() {
+        assert!(QUERIES.parse(json!([{"query": "x"}, {"kind": "read", "query": "a.md"}])).is_ok());
+        for wrong in [json!([{}]), json!([{"query": ""}]), json!([{"kind": "x", "query": "y"}]), json!("x")] {
+            assert!(QUERIES.parse(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `git_diff`: what changed, line by line.
+
+use agentiso_core::names::WorkspaceRef;
+use agentiso_git::RepoFile;
+use agentiso_git::calls::Diff;
+use serde_json::{Value, json};
+
+use super::git::{REPO, repo};
+use super::shared::WORKSPACE;
+use super::view::schema;
+use crate::answer::{Answer, Failure};
+use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
+use crate::registry::{Call, Hints, Running, Tool};
+
+const DEFAULT_BYTES: u64 = 65_536;
+
+/// Half of what the guest keeps of a stream.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+const STAGED: Flag =
+    Flag { name: "staged", about: "What is staged, instead of what is not.", default: Some(false) };
+const STAT: Flag =
+    Flag { name: "stat", about: "Figures for each file, instead of lines.", default: Some(false) };
+const FILE_PATH: GitWord<RepoFile> =
+    GitWord::file("file_path", "Only this file or directory, relative to path.");
+const LIMIT: Integer = Integer {
+    name: "max_bytes",
+    about: "Most bytes to return; a longer diff is cut.",
+    min: 1,
+    max: MAX_BYTES,
+    default: Some(DEFAULT_BYTES),
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "git_diff",
+    title: "Differences in a repository",
+    description: "Show uncommitted changes of a git repository in a workspace. Files that git does not know yet are not \
+                  part of it: git_status lists those.",
+    slots: &[
+        Slot::Target(&WORKSPACE),
+        Slot::Optional(&REPO),
+        Slot::Optional(&STAGED),
+        Slot::Optional(&STAT),
+        Slot::Optional(&FILE_PATH),
+        Slot::Optional(&LIMIT),
+    ],
+    output,
+    hints: Hints::READS,
+    prepare,
+};
+
+fn output() -> Value {
+    json!({ "diff": schema::text(), "truncated": schema::flag(), "stat": schema::optional_text() })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let workspace = args.target(&WORKSPACE, &call.implied);
+    let path = args.optional(&REPO);
+    let staged = args.optional(&STAGED);
+    let stat = args.optional(&STAT);
+    let file = args.optional(&FILE_PATH);
+    let limit = args.optional(&LIMIT);
+    let (workspace, diff) = args.finish((|| {
+        let diff = Diff {
+            path: repo(path?)?,
+            staged: staged?.unwrap_or(false),
+            stat: stat?.unwrap_or(false),
+            file: file?,
+            max_bytes: limit?.unwrap_or(DEFAULT_BYTES),
+        };
+        Some((workspace?, diff))
+    })())?;
+    Ok(Box::pin(run(workspace, diff, call)))
+}
+
+async fn run(workspace: WorkspaceRef, diff: Diff, call: Call) -> Result<Answer, Failure> {
+    let guest = call.session.guest(&workspace).await?;
+    let ran = guest.git("git diff", &diff.script()).await?;
+    let diffed = diff.read(&ran);
+    let mut view = json!({ "diff": diffed.text, "truncated": diffed.truncated });
+    if diff.stat {
+        view["stat"] = diffed.text.into();
+    }
+    Ok(Answer::json(view))
+}

@@ -1,0 +1,228 @@
+//! `swarm_run`: tasks in forks, at once, and their commits in one workspace.
+
+use std::time::Duration;
+
+use agentiso_core::rate::RateCategory;
+use agentiso_daemon::{SwarmDone, SwarmMerge, SwarmMerged, SwarmRequest, TaskDone, TaskOutcome};
+use agentiso_git::merge::Strategy;
+use serde_json::{Value, json};
+
+use super::shared::MAX_COMMAND;
+use super::view::schema;
+use super::workspace_merge::{self, STRATEGIES};
+use crate::answer::{Answer, Failure};
+use crate::args::{
+    Choice, Env, Flag, Integer, Invalid, Reader, Slot, Snapshot, Tasks, Text, VaultQueries, Workspace,
+};
+use crate::registry::{Call, Hints, Running, Tool};
+use crate::truncate;
+
+const MAX_TASKS: usize = 20;
+const DEFAULT_PARALLEL: u64 = 4;
+const DEFAULT_TIMEOUT_SECS: u64 = 600;
+const MAX_SHARED_CONTEXT: usize = 1024 * 1024;
+
+/// Bytes of each stream in the answer, from the tool contract.
+const MAX_OUTPUT: u64 = 262_144;
+
+const GOLDEN: Workspace =
+    Workspace { name: "golden_workspace", about: "Workspace (name or UUID) to fork the workers from." };
+const SNAPSHOT_NAME: Snapshot =
+    Snapshot { name: "snapshot_name", about: "Which of its snapshots, for instance golden." };
+const TASKS: Tasks = Tasks {
+    name: "tasks",
+    about: "Name (unique), shell command, and optionally workdir (default /workspace) and env of each.",
+    max: MAX_TASKS,
+    max_command: MAX_COMMAND,
+};
+const ENV_VARS: Env = Env { name: "env_vars", about: "Environment variables of all tasks." };
+const MERGE_STRATEGY: Choice<Strategy> = Choice {
+    name: "merge_strategy",
+    about: "Merge what successful workers committed in /workspace; see workspace_merge. Default: no merge.",
+    words: STRATEGIES,
+    default: None,
+    otherwise: None,
+};
+const MERGE_TARGET: Workspace =
+    Workspace { name: "merge_target", about: "Workspace to merge into. Default: golden_workspace." };
+const MAX_PARALLEL: Integer = Integer {
+    name: "max_parallel",
+    about: "Workers at work at once.",
+    min: 1,
+    max: MAX_TASKS as u64,
+    default: Some(DEFAULT_PARALLEL),
+};
+const TIMEOUT_SECS: Integer = Integer {
+    name: "timeout_secs",
+    about: "Time limit of each task.",
+    min: 1,
+    max: 86_400,
+    default: Some(DEFAULT_TIMEOUT_SECS),
+};
+const CLEANUP: Flag = Flag { name: "cleanup", about: "Destroy the workers in the end.", default: Some(true) };
+const ALLOW_INTERNET: Flag = Flag {
+    name: "allow_internet",
+    about: "Let the workers reach the internet. Default: as the golden workspace.",
+    default: None,
+};
+const VAULT_CONTEXT: VaultQueries = VaultQueries {
+    name: "vault_context",
+    about: "Notes to give every worker in /tmp/.vault-context. Ignored while there is no vault.",
+    max: MAX_TASKS,
+};
+const SHARED_CONTEXT: Text = Text {
+    name: "shared_context",
+    about: "A text to give every worker in /tmp/.shared-context, at most 1 MiB.",
+    min: 0,
+    max: MAX_SHARED_CONTEXT,
+    nul: true,
+};
+const MCP_BRIDGE: Flag = Flag {
+    name: "mcp_bridge",
+    about: "Let workers call tools. Not enabled on this server.",
+    default: Some(false),
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "swarm_run",
+    title: "Run tasks in forks",
+    description: "Run up to 20 tasks at once, each in a fork of a snapshot of its own, and optionally merge what they \
+                  committed. Returns when all are done; the workers are destroyed, also if you cancel. For a single \
+                  command use exec.",
+    slots: &[
+        Slot::Required(&GOLDEN),
+        Slot::Required(&SNAPSHOT_NAME),
+        Slot::Required(&TASKS),
+        Slot::Optional(&ENV_VARS),
+        Slot::Optional(&MERGE_STRATEGY),
+        Slot::Optional(&MERGE_TARGET),
+        Slot::Optional(&MAX_PARALLEL),
+        Slot::Optional(&TIMEOUT_SECS),
+        Slot::Optional(&CLEANUP),
+        Slot::Optional(&ALLOW_INTERNET),
+        Slot::Optional(&VAULT_CONTEXT),
+        Slot::Optional(&SHARED_CONTEXT),
+        Slot::Optional(&MCP_BRIDGE),
+    ],
+    output,
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
+    prepare,
+};
+
+fn output() -> Value {
+    json!({
+        "swarm_id": schema::text(), "tasks": schema::list(), "summary": schema::object(),
+        "merge": schema::optional("object"),
+    })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let golden = args.required(&GOLDEN);
+    let snapshot = args.required(&SNAPSHOT_NAME);
+    let tasks = args.required(&TASKS);
+    let env = args.optional(&ENV_VARS);
+    let strategy = args.optional(&MERGE_STRATEGY);
+    let target = args.optional(&MERGE_TARGET);
+    let max_parallel = args.optional(&MAX_PARALLEL);
+    let timeout = args.optional(&TIMEOUT_SECS);
+    let cleanup = args.optional(&CLEANUP);
+    let allow_internet = args.optional(&ALLOW_INTERNET);
+    let vault_context = args.optional(&VAULT_CONTEXT);
+    let shared_context = args.optional(&SHARED_CONTEXT);
+    let mcp_bridge = args.optional(&MCP_BRIDGE);
+    if mcp_bridge == Some(Some(true)) {
+        args.complain(MCP_BRIDGE.name, "cannot be used: the bridge is not enabled on this server".to_owned());
+    }
+    if let (Some(None), Some(Some(_))) = (&strategy, &target) {
+        args.complain(MERGE_TARGET.name, "is of no use without merge_strategy".to_owned());
+    }
+    let request = args.finish((|| {
+        vault_context?;
+        mcp_bridge?;
+        let target = target?;
+        Some(SwarmRequest {
+            golden: golden?,
+            snapshot: snapshot?,
+            tasks: tasks?,
+            env: env?.unwrap_or_default(),
+            merge: strategy?.map(|strategy| SwarmMerge { strategy, target }),
+            max_parallel: usize::try_from(max_parallel?.unwrap_or(DEFAULT_PARALLEL)).ok()?,
+            timeout: Duration::from_secs(timeout?.unwrap_or(DEFAULT_TIMEOUT_SECS)),
+            cleanup: cleanup?.unwrap_or(true),
+            allow_internet: allow_internet?,
+            shared_context: shared_context?,
+            vault_context: None,
+        })
+    })())?;
+    Ok(Box::pin(run(request, call)))
+}
+
+async fn run(request: SwarmRequest, call: Call) -> Result<Answer, Failure> {
+    let timeout = request.timeout.as_secs();
+    call.session.charge(RateCategory::Create, 1)?;
+    let done = call.session.swarm(request, &call.progress.as_progress()).await?;
+    Ok(Answer::json(view(&done, timeout)))
+}
+
+fn view(done: &SwarmDone, timeout: u64) -> Value {
+    let mut tasks: Vec<&TaskDone> = done.tasks.iter().collect();
+    tasks.sort_by(|a, b| a.name.cmp(&b.name));
+    let succeeded = tasks.iter().filter(|task| task.succeeded()).count();
+    let mut view = json!({
+        "swarm_id": done.swarm_id,
+        "tasks": tasks.iter().map(|task| task_view(task, timeout)).collect::<Vec<_>>(),
+        "summary": {
+            "total_tasks": tasks.len(),
+            "succeeded": succeeded,
+            "failed": tasks.len() - succeeded,
+            "total_elapsed_ms": millis(done.elapsed),
+            "workers_destroyed": done.workers_destroyed,
+            "mcp_bridge": false,
+        },
+    });
+    if let Some(merge) = &done.merge {
+        view["merge"] = merge_view(merge);
+    }
+    view
+}
+
+fn task_view(task: &TaskDone, timeout: u64) -> Value {
+    let (exit_code, stdout, stderr) = match &task.outcome {
+        TaskOutcome::Failed { reason } => (-1, String::new(), reason.clone()),
+        TaskOutcome::Ran(outcome) => {
+            let stdout = truncate::cut(&outcome.stdout, MAX_OUTPUT);
+            let mut stderr = truncate::cut(&outcome.stderr, MAX_OUTPUT);
+            if outcome.timed_out {
+                stderr.push_str(&format!("\n[the task timed out after {timeout} s and was killed]"));
+            }
+            let code = match (outcome.timed_out, outcome.exit_code, outcome.signal) {
+                (false, Some(code), _) => code,
+                (false, None, Some(signal)) => 128 + signal,
+                (true, _, _) | (false, None, None) => -1,
+            };
+            (code, stdout, stderr)
+        }
+    };
+    json!({
+        "name": task.name,
+        "workspace_id": task.workspace,
+        "success": task.succeeded(),
+        "exit_code": exit_code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "elapsed_ms": millis(task.elapsed),
+    })
+}
+
+fn merge_view(merge: &SwarmMerged) -> Value {
+    let mut view = json!({ "strategy": merge.strategy.as_str(), "target_workspace": merge.target });
+    match &merge.result {
+        Ok(merged) => view["detail"] = workspace_merge::view(merged).to_string().into(),
+        Err(error) => view["error"] = error.as_str().into(),
+    }
+    view
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,97 @@
+//! `workspace_prepare`: a workspace to fork from, made once.
+
+use std::time::Duration;
+
+use agentiso_daemon::{PrepareRequest, Prepared};
+use agentiso_git::GitUrl;
+use serde_json::{Value, json};
+
+use super::shared::MAX_COMMAND;
+use super::view::schema;
+use crate::answer::{Answer, Failure};
+use crate::args::{GitWord, Image, Integer, Invalid, NewName, Reader, Slot, Texts};
+use crate::registry::{Call, Hints, Running, Tool};
+
+const DEFAULT_TIMEOUT_SECS: u64 = 300;
+const MAX_SETUP_COMMANDS: usize = 50;
+
+const NAME: NewName =
+    NewName { name: "name", about: "Name of the workspace. One of that name is used again." };
+const BASE_IMAGE: Image = Image { name: "base_image", about: "Image to start from. Default: the server's." };
+const GIT_URL: GitWord<GitUrl> = GitWord::url("git_url", "Repository to clone into /workspace.");
+const SETUP_COMMANDS: Texts = Texts {
+    name: "setup_commands",
+    about: "Shell commands to run, one after the other, in /root. The first that fails ends it.",
+    max_items: MAX_SETUP_COMMANDS,
+    max: MAX_COMMAND,
+};
+const TIMEOUT_SECS: Integer = Integer {
+    name: "timeout_secs",
+    about: "Time limit of each command.",
+    min: 1,
+    max: 86_400,
+    default: Some(DEFAULT_TIMEOUT_SECS),
+};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "workspace_prepare",
+    title: "Prepare a workspace",
+    description: "Make a workspace with internet access, clone a repository, run setup commands, and take the snapshot \
+                  golden of it, to be forked with workspace_fork or swarm_run. If the workspace has that snapshot \
+                  already, it answers at once.",
+    slots: &[
+        Slot::Required(&NAME),
+        Slot::Optional(&BASE_IMAGE),
+        Slot::Optional(&GIT_URL),
+        Slot::Optional(&SETUP_COMMANDS),
+        Slot::Optional(&TIMEOUT_SECS),
+    ],
+    output,
+    hints: Hints { read_only: false, destructive: false, idempotent: true },
+    prepare,
+};
+
+fn output() -> Value {
+    json!({
+        "workspace_id": schema::text(), "name": schema::text(), "snapshot_name": schema::text(),
+        "snapshot_id": schema::optional_text(), "ip": schema::text(), "reused_existing": schema::optional("boolean"),
+    })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let name = args.required(&NAME);
+    let base_image = args.optional(&BASE_IMAGE);
+    let git_url = args.optional(&GIT_URL);
+    let setup_commands = args.optional(&SETUP_COMMANDS);
+    let timeout = args.optional(&TIMEOUT_SECS);
+    let request = args.finish((|| {
+        Some(PrepareRequest {
+            name: name?,
+            base_image: base_image?,
+            git_url: git_url?,
+            setup_commands: setup_commands?.unwrap_or_default(),
+            timeout: Duration::from_secs(timeout?.unwrap_or(DEFAULT_TIMEOUT_SECS)),
+        })
+    })())?;
+    Ok(Box::pin(run(request, call)))
+}
+
+async fn run(request: PrepareRequest, call: Call) -> Result<Answer, Failure> {
+    let prepared = call.session.prepare(request, &call.progress.as_progress()).await?;
+    Ok(Answer::json(match prepared {
+        Prepared::Existing { workspace } => json!({
+            "workspace_id": workspace.id,
+            "name": workspace.name,
+            "snapshot_name": "golden",
+            "ip": workspace.ip,
+            "reused_existing": true,
+        }),
+        Prepared::Made { workspace, snapshot } => json!({
+            "workspace_id": workspace.id,
+            "name": workspace.name,
+            "snapshot_name": snapshot.name,
+            "snapshot_id": snapshot.id,
+            "ip": workspace.ip,
+        }),
+    }))
+}

@@ -1,0 +1,6 @@
+//! Git in workspaces: repositories over the network, merges between machines, swarms.
+
+mod merge;
+mod remote;
+mod server;
+mod swarm;

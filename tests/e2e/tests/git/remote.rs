@@ -1,0 +1,97 @@
+//! Clone, change, commit, push; and what is said when one of them cannot be.
+
+use agentiso_testkit::{host_or_skip, record_skip};
+use serde_json::json;
+
+use crate::server::{GitServer, host};
+
+#[test]
+fn a_repository_is_cloned_changed_and_pushed() {
+    let test = host_or_skip!(host());
+    let root = test.dir().join("repositories");
+    std::fs::create_dir(&root).unwrap();
+    let server = match GitServer::start(&root) {
+        Ok(server) => server,
+        Err(reason) => return record_skip(&reason),
+    };
+    server.repository("one.git");
+    server.repository("private/two.git");
+    let client = test.client();
+    let ws = client.workspace();
+
+    // Nothing is reachable until it is allowed, and the answer says how.
+    let url = "http://git.test/one.git";
+    let refused = ws.tool_error("git_clone", json!({"url": url}));
+    refused.mentions(&["git.test", "network_policy"]);
+    assert_eq!(refused.code(), "network_refused", "{}", refused.text);
+    ws.tool("network_policy", json!({"allow_domains": ["git.test"]}));
+    assert_eq!(ws.tool("git_status", json!({})).json()["error"], "not_a_git_repository");
+
+    let cloned = ws.tool("git_clone", json!({"url": url})).json();
+    assert_eq!((&cloned["success"], &cloned["path"]), (&json!(true), &json!("/workspace")));
+    assert_eq!(cloned["commit_sha"], server.git("one.git", &["rev-parse", "main"]));
+    assert_eq!((&cloned["branch"], &cloned["depth"]), (&json!("main"), &json!(null)));
+    assert_eq!(ws.read("/workspace/README"), "line 3\n");
+    let status = ws.tool("git_status", json!({})).json();
+    assert_eq!((&status["branch"], &status["dirty"]), (&json!("main"), &json!(false)));
+    assert_eq!(ws.tool_error("git_clone", json!({"url": url})).code(), "not_empty");
+
+    // A new file is no difference, a changed one is.
+    ws.write("/workspace/it's new.txt", "x\n");
+    assert_eq!(ws.tool("git_diff", json!({})).json(), json!({"diff": "", "truncated": false}));
+    ws.write("/workspace/README", "token ghp_0123456789abcdef\n");
+    let diff = ws.tool("git_diff", json!({"max_bytes": 4000})).json();
+    let shown = diff["diff"].as_str().unwrap();
+    assert!(shown.contains("+token ***") && !shown.contains("0123456789"), "{shown}");
+    assert!(
+        ws.tool("git_diff", json!({"max_bytes": 20})).json()["diff"]
+            .as_str()
+            .unwrap()
+            .ends_with("[TRUNCATED]")
+    );
+    let stat = ws.tool("git_diff", json!({"stat": true})).json();
+    assert!(
+        stat["stat"].as_str().unwrap().contains("1 file changed") && stat["stat"] == stat["diff"],
+        "{stat}"
+    );
+    let status = ws.tool("git_status", json!({})).json();
+    assert_eq!((&status["modified"], &status["untracked"]), (&json!(["README"]), &json!(["it's new.txt"])));
+
+    let message = "it's $(reboot) `x`";
+    let commit = json!({"message": message, "author_name": "Bo", "author_email": "bo@example.com"});
+    let made = ws.tool("git_commit", commit).json();
+    assert_eq!(made["short_sha"].as_str().unwrap(), &made["commit_sha"].as_str().unwrap()[..7]);
+    assert_eq!(ws.tool("git_status", json!({})).json()["ahead"], 1);
+    assert_eq!(ws.tool("git_commit", json!({"message": "again"})).json()["status"], "nothing_to_commit");
+
+    let pushed = ws.tool("git_push", json!({})).json();
+    assert_eq!(
+        (&pushed["success"], &pushed["branch"], &pushed["remote"]),
+        (&json!(true), &json!("main"), &json!("origin"))
+    );
+    assert_eq!(server.git("one.git", &["rev-parse", "main"]), made["commit_sha"]);
+    assert_eq!(server.git("one.git", &["log", "-1", "--format=%s %an", "main"]), format!("{message} Bo"));
+
+    // Another history than the remote's.
+    ws.sh("cd /workspace && git reset -q --hard HEAD~1");
+    ws.write("/workspace/other.txt", "y\n");
+    ws.tool("git_commit", json!({"message": "other"}));
+    assert_eq!(ws.tool_error("git_push", json!({})).code(), "git_non_fast_forward");
+    ws.tool("git_push", json!({"force": true, "set_upstream": true}));
+    ws.tool_error("git_push", json!({"remote": "nosuch"})).mentions(&["remote add"]);
+
+    // Credentials are asked of nobody and shown to nobody.
+    let private =
+        ws.tool_error("git_clone", json!({"url": "http://git.test/private/two.git", "path": "/root/two"}));
+    assert_eq!(private.code(), "git_authentication", "{}", private.text);
+    let wrong = json!({"url": "http://ann:wrong-secret@git.test/private/two.git", "path": "/root/two"});
+    let wrong = ws.tool_error("git_clone", wrong);
+    assert!(!wrong.text.contains("wrong-secret") && !wrong.structured.to_string().contains("wrong-secret"));
+    let right =
+        json!({"url": "http://ann:hunter22@git.test/private/two.git", "path": "/root/deep/two", "depth": 1});
+    let right = ws.tool("git_clone", right);
+    assert!(!right.text.contains("hunter22"), "{}", right.text);
+    assert_eq!(right.json()["url"], "http://***@git.test/private/two.git");
+    assert_eq!(ws.sh("git -C /root/deep/two rev-list --count HEAD"), "1");
+    assert_eq!(ws.sh("ls -A /root/two 2>/dev/null | wc -l"), "0", "nothing is left of a clone that failed");
+}

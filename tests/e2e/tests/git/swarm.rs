@@ -1,0 +1,71 @@
+//! A prepared machine, a swarm of forks of it, their work in one place, and nothing left.
+
+use std::time::Duration;
+
+use agentiso_testkit::{HostOptions, eventually, host_or_skip};
+use serde_json::{Value, json};
+
+#[test]
+fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
+    let host = host_or_skip!(HostOptions { max_workspaces: 8, ..HostOptions::default() });
+    let client = host.client();
+    let setup = [
+        "cd /workspace && git init -q -b main && git config user.name Gold && git config user.email g@example.com",
+        "cd /workspace && echo 1 > a && git add a && git commit -q -m one && echo 2 > b && git add b && git commit -q -m two",
+    ];
+    let failed = json!({"name": "gold", "setup_commands": ["echo begun", "echo oops >&2; exit 7"]});
+    client.tool_error("workspace_prepare", failed).mentions(&["2/2", "exit code 7", "oops"]);
+    host.assert_no_workspaces_left();
+    let prepared = client.tool("workspace_prepare", json!({"name": "gold", "setup_commands": setup})).json();
+    let again = client.tool("workspace_prepare", json!({"name": "gold"})).json();
+    assert_eq!(
+        (&again["workspace_id"], &again["reused_existing"]),
+        (&prepared["workspace_id"], &json!(true))
+    );
+
+    // A process that runs is part of every fork.
+    let exec = |command: &str| {
+        let answer = client.tool("exec", json!({"workspace_id": "gold", "command": command})).json();
+        assert_eq!(answer["exit_code"], 0, "{command}: {answer}");
+        answer["stdout"].as_str().unwrap().to_owned()
+    };
+    exec("(while :; do date +%s%N > /tmp/beat; sleep 0.2; done) >/dev/null 2>&1 & echo $! > /tmp/pid");
+    let live = json!({"workspace_id": "gold", "action": "create", "name": "live", "include_memory": true});
+    client.tool("snapshot", live);
+    let task = |name: &str, then: &str| {
+        let command = format!(
+            "kill -0 $(cat /tmp/pid) && test \"$(cat $SHARED_CONTEXT)\" = context && echo $WHO > {name}.txt && \
+             git add -A && git commit -q -m 'task {name}' && {then}"
+        );
+        json!({"name": name, "command": command, "env": {"WHO": format!("{name} of {{}}")}})
+    };
+    let tasks = [task("x", "echo done"), task("y", "true"), task("z", "exit 3")];
+    let arguments = json!({
+        "golden_workspace": "gold", "snapshot_name": "live", "tasks": tasks, "max_parallel": 2, "env_vars": {"WHO": "all"},
+        "shared_context": "context", "merge_strategy": "sequential",
+    });
+    let done = client.tool("swarm_run", arguments).json();
+    let codes: Vec<&Value> = (0..3).map(|n| &done["tasks"][n]["exit_code"]).collect();
+    assert_eq!(codes, [&json!(0), &json!(0), &json!(3)], "{done}");
+    assert_eq!(done["tasks"][0]["stdout"], "done\n");
+    assert_eq!(done["summary"]["workers_destroyed"], 3);
+    let detail: Value = serde_json::from_str(done["merge"]["detail"].as_str().unwrap()).unwrap();
+    assert_eq!((&detail["success"], &detail["total_commits_applied"]), (&json!(true), &json!(2)), "{detail}");
+    assert_eq!(
+        exec("cd /workspace && cat x.txt y.txt; ls z.txt 2>/dev/null; git log --format=%s | head -2"),
+        "x of {}\ny of {}\ntask y\ntask x\n"
+    );
+    assert_eq!(client.tool("workspace_list", json!({})).json().as_array().unwrap().len(), 1);
+
+    // A client that goes away in the middle takes its swarm with it.
+    let endless = json!({"golden_workspace": "gold", "snapshot_name": "golden",
+        "tasks": [{"name": "a", "command": "sleep 1000"}, {"name": "b", "command": "sleep 1000"}]});
+    let _never = client.start_tool("swarm_run", endless);
+    eventually("the workers run", Duration::from_secs(120), || host.machines().len() == 3);
+    client.kill();
+    eventually("the workers are gone", Duration::from_secs(60), || host.machines().len() == 1);
+    let next = host.client();
+    next.tool("workspace_adopt", json!({}));
+    next.tool("workspace_destroy", json!({"workspace_id": "gold"}));
+    host.assert_no_workspaces_left();
+}
