@@ -109,7 +109,6 @@ mod tests {
             role: "worker".to_owned(),
             skills: Vec::new(),
             description: None,
-            workspace: None,
             status: AgentStatus::Ready,
             mail: Mailbox::default(),
         };

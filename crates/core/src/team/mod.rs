@@ -14,7 +14,7 @@ pub use tree::{NewTeam, TeamLimits, TeamRefusal, Teams};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{SessionId, WorkspaceId};
+use crate::ids::SessionId;
 
 /// Written as clients have always read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,8 @@ impl AgentStatus {
     }
 }
 
-/// A place in a team and the machine that fills it.
+/// A place in a team. Which machine fills it, that machine's entry says: so it is true from the moment that it is
+/// reserved, and over when it is destroyed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Unique in its team; what messages are sent to.
@@ -69,9 +70,6 @@ pub struct Member {
     pub skills: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// None until its machine is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<WorkspaceId>,
     pub status: AgentStatus,
     #[serde(default, skip_serializing_if = "Mailbox::is_empty")]
     pub mail: Mailbox,

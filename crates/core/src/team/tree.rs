@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{AgentStatus, Mailbox, Member, RoleName, Team, TeamName, TeamState};
-use crate::ids::{SessionId, WorkspaceId};
+use crate::ids::SessionId;
 use crate::suggest::nearest;
 
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,6 @@ impl Teams {
             role,
             skills,
             description,
-            workspace: None,
             status: AgentStatus::Initializing,
             mail: Mailbox::default(),
         };
@@ -181,20 +180,10 @@ impl Teams {
         self.0.remove(name)
     }
 
-    /// The team and the place that a machine fills.
-    pub fn place_of(&self, workspace: &WorkspaceId) -> Option<(&TeamName, &Member)> {
-        self.0.iter().find_map(|(name, team)| {
-            let member = team.members.iter().find(|member| member.workspace.as_ref() == Some(workspace))?;
-            Some((name, member))
-        })
-    }
-
-    /// Whether two machines may talk to each other because of the teams they are in: the same one, or one and that
-    /// directly above it.
-    pub fn are_neighbours(&self, one: &WorkspaceId, other: &WorkspaceId) -> bool {
-        let (Some((a, _)), Some((b, _))) = (self.place_of(one), self.place_of(other)) else { return false };
+    /// Whether members of two teams may talk to each other: it is the same team, or one is directly above the other.
+    pub fn are_near(&self, one: &TeamName, other: &TeamName) -> bool {
         let parent = |team: &TeamName| self.0.get(team).and_then(|team| team.parent.as_ref());
-        a == b || parent(a) == Some(b) || parent(b) == Some(a)
+        self.0.contains_key(one) && (one == other || parent(one) == Some(other) || parent(other) == Some(one))
     }
 }
 
@@ -274,26 +263,22 @@ mod tests {
     }
 
     #[test]
-    fn members_of_one_team_and_of_the_one_above_are_neighbours() {
+    fn a_team_is_near_to_itself_and_to_the_one_above() {
         let mut teams = Teams::default();
         for (team, parent) in [("top", None), ("mid", Some("top")), ("low", Some("mid")), ("apart", None)] {
             teams.reserve(wanted(team, parent, 20, 2), LIMITS).unwrap();
         }
-        let mut machine = |team: &str, at: usize| {
-            let id = WorkspaceId::random();
-            teams.get_mut(&name(team)).unwrap().members[at].workspace = Some(id);
-            id
-        };
-        let (top, mid, low, apart) =
-            (machine("top", 0), machine("mid", 0), machine("low", 0), machine("apart", 0));
-        let beside = machine("top", 1);
-        for (one, other, near) in
-            [(top, beside, true), (top, mid, true), (low, mid, true), (top, low, false), (top, apart, false)]
-        {
-            assert_eq!(teams.are_neighbours(&one, &other), near);
-            assert_eq!(teams.are_neighbours(&other, &one), near);
+        for (one, other, near) in [
+            ("top", "top", true),
+            ("top", "mid", true),
+            ("low", "mid", true),
+            ("top", "low", false),
+            ("top", "apart", false),
+            ("no", "no", false),
+        ] {
+            assert_eq!(teams.are_near(&name(one), &name(other)), near, "{one} and {other}");
+            assert_eq!(teams.are_near(&name(other), &name(one)), near, "{other} and {one}");
         }
-        assert!(!teams.are_neighbours(&top, &WorkspaceId::random()));
     }
 
     #[test]
