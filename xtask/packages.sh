@@ -49,6 +49,10 @@ esac
 case $PURPOSE in
 test)
     need python3 python3
+    # The internet that tests reach is a network namespace with servers of its own.
+    need ip iproute2
+    need git git
+    need openssl openssl
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
     ;;
 bench)

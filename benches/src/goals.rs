@@ -74,6 +74,11 @@ pub(crate) fn ratios(figures: &Figures) -> Vec<(&'static str, Option<f64>)> {
         ("the agent's ping / raw echo", over(Key::AgentPing, Key::RawEcho)),
         ("1 GiB of output, exec / a pipe inside the guest", over(Key::Output, Key::GuestOutput)),
         ("1 GiB of output, exec / crun exec", over(Key::Output, Key::CrunOutput)),
+        ("64 bytes over the network and back / by QEMU's user network", over(Key::NetEcho, Key::SlirpEcho)),
+        ("receiving over the network / by passt", over(Key::NetDown, Key::PasstDown)),
+        ("sending over the network / by passt", over(Key::NetUp, Key::PasstUp)),
+        ("64 bytes over the network and back / by passt", over(Key::NetEcho, Key::PasstEcho)),
+        ("connecting / by passt", over(Key::NetConnect, Key::PasstConnect)),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! `agentiso-bench`: agentiso measured beside plain QEMU, crun and bubblewrap, in one run on one machine.
+//! `agentiso-bench`: agentiso measured beside plain QEMU, its own network, crun and bubblewrap, in one run on one machine.
 //!
 //! Each measurement is a file and returns figures. A measurement that fails leaves its figures out and makes the
 //! program fail at the end; the others go on. `./x bench` builds everything and runs this.
@@ -11,6 +11,7 @@ mod files;
 mod goals;
 mod machine_line;
 mod memory;
+mod network;
 mod output;
 mod plain_boot;
 mod plain_machine;

@@ -18,7 +18,7 @@ pub(crate) struct Promise {
     pub(crate) unit: Unit,
 }
 
-pub(crate) const PROMISES: [Promise; 17] = [
+pub(crate) const PROMISES: [Promise; 20] = [
     Promise {
         title: "create from a template to first exec / cold boot to first exec, p50",
         of: Key::TemplateCreate,
@@ -140,6 +140,27 @@ pub(crate) const PROMISES: [Promise; 17] = [
         of: Key::DiskAfter,
         value: |figures| figures.ratio(Key::DiskAfter, Key::DiskBefore),
         limit: 1.05,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "receiving over the network / by QEMU's user network",
+        of: Key::NetDown,
+        value: |figures| figures.ratio(Key::NetDown, Key::SlirpDown),
+        limit: 1.0 / 1.5,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "sending over the network / by QEMU's user network",
+        of: Key::NetUp,
+        value: |figures| figures.ratio(Key::NetUp, Key::SlirpUp),
+        limit: 1.0 / 1.5,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "connecting / by QEMU's user network, p50",
+        of: Key::NetConnect,
+        value: |figures| figures.ratio(Key::NetConnect, Key::SlirpConnect),
+        limit: 1.0,
         unit: Unit::Ratio,
     },
 ];

@@ -11,8 +11,8 @@ use crate::plain_machine::Plain;
 use crate::samples::timed;
 use crate::setup::Setup;
 use crate::{
-    containers, create, exec, files, memory, output, plain_boot, pool, raw_echo, restart, rootfs, run_dir,
-    say, snapshots,
+    containers, create, exec, files, memory, network, output, plain_boot, pool, raw_echo, restart, rootfs,
+    run_dir, say, snapshots,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -43,13 +43,15 @@ pub(crate) enum Section {
     Output,
     /// 100 MiB files
     Files,
+    /// The gateway beside QEMU's own network
+    Network,
     /// Idle workspaces and the daemon
     Memory,
 }
 
 impl Section {
     /// The echo comes right before what it is compared with.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Containers,
         Self::PlainBoot,
         Self::RawEcho,
@@ -63,6 +65,7 @@ impl Section {
         Self::SnapshotChain,
         Self::Output,
         Self::Files,
+        Self::Network,
         Self::Memory,
     ];
 
@@ -85,6 +88,7 @@ impl Section {
             Self::SnapshotChain => snapshots::chain::measure(setup),
             Self::Output => output::measure(setup),
             Self::Files => files::measure(setup),
+            Self::Network => network::measure(setup),
             Self::Memory => memory::measure(setup),
         }
     }

@@ -33,6 +33,8 @@ pub(crate) struct Runs {
     pub(crate) batches: usize,
     pub(crate) restores: usize,
     pub(crate) chain: usize,
+    pub(crate) transfers: usize,
+    pub(crate) connections: usize,
 }
 
 impl Runs {
@@ -48,6 +50,8 @@ impl Runs {
         batches: 3,
         restores: 10,
         chain: 100,
+        transfers: 5,
+        connections: 100,
     };
 
     /// To see that the benchmark works; its figures say little.
@@ -63,6 +67,8 @@ impl Runs {
         batches: 1,
         restores: 2,
         chain: 20,
+        transfers: 1,
+        connections: 20,
     };
 }
 

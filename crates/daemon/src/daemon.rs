@@ -124,7 +124,9 @@ impl Daemon {
         if tokio::time::timeout(TASKS_DEADLINE, shared.tasks.wait()).await.is_err() {
             tracing::error!(left = shared.tasks.len(), "tasks did not end in time");
         }
-        shared.network.close();
+        if tokio::time::timeout(TASKS_DEADLINE, shared.network.close()).await.is_err() {
+            tracing::error!("not all connections ended in time");
+        }
         shared.change(|_| ());
         shared.save_or_warn("the daemon ends").await;
     }

@@ -26,6 +26,7 @@ pub mod machines;
 mod main_loop;
 mod mcp;
 mod network;
+mod open_files;
 mod pool;
 mod registry;
 mod runner;
@@ -42,7 +43,7 @@ pub use guest::{ExecStream, Guest};
 pub use info::{
     Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ExportRequest, Exported, ForkFailed,
     ForkManyRequest, ForkRequest, Forked, ForkedFrom, ImportRequest, Imported, LogKind, Logs, MAX_FORKS,
-    NetworkInfo, PortForward, Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo,
+    NetworkInfo, NetworkTrouble, PortForward, Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo,
 };
 pub use lock::{LockError, running_daemon};
 pub use machines::{

@@ -102,6 +102,7 @@ pub(crate) async fn discard(shared: &Arc<Shared>, unwanted: Vec<Standby>) {
 
 async fn remove(shared: &Shared, spec: &MachineSpec) {
     shared.machines.halt(spec, None).await;
+    shared.network.leave_files(&spec.id).await;
     if let Err(error) = shared.machines.erase(spec).await {
         tracing::error!(%error, "a machine of the pool left something behind");
     }
@@ -190,6 +191,7 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         let place = shared.state().registry.take_place().map_err(|error| error.to_string())?;
         let spec = shared.standby_spec(place, image.clone(), resources);
         if let Err(error) = shared.network.seat(place, &spec.hostname, &NetworkInfo::default()) {
+            shared.network.leave(&place.id);
             shared.state().registry.release_place(place);
             return Err(error.to_string());
         }

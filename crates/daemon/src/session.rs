@@ -124,7 +124,8 @@ impl Session {
     }
 
     fn view(&self, registry: &Registry, workspace: &Workspace) -> WorkspaceInfo {
-        registry.info(workspace, &self.0.id)
+        let network_trouble = self.shared().network.trouble(&workspace.id);
+        WorkspaceInfo { network_trouble, ..registry.info(workspace, &self.0.id) }
     }
 
     /// Nothing is begun on a disk that is nearly full.

@@ -26,6 +26,8 @@ pub struct HostOptions {
     pub base_image: String,
     /// Where the host's own directory is made. Short, because socket paths must be.
     pub parent: PathBuf,
+    /// The network namespace that its daemon and machines run in; the test's own if there is none.
+    pub namespace: Option<String>,
 }
 
 impl Default for HostOptions {
@@ -39,6 +41,7 @@ impl Default for HostOptions {
             environment: Vec::new(),
             base_image: "debian-minimal".to_owned(),
             parent: PathBuf::from("/tmp"),
+            namespace: None,
         }
     }
 }
@@ -113,7 +116,14 @@ impl TestHost {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.options.namespace {
+            None => Command::new(&self.binary),
+            Some(name) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(&self.binary);
+                command
+            }
+        };
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.dir()).env("RUST_LOG", "warn");
         command.envs(self.options.environment.iter().map(|(k, v)| (k, v)));

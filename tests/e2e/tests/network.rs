@@ -1,118 +1,16 @@
-//! What a workspace reaches: nothing, what it was allowed to by name, and what leads into it. "The internet" is a host
-//! in a network namespace of the test's own.
+//! What a workspace reaches: nothing, what it was allowed to by name, and what leads into it; and how it is told. What
+//! holds against guests that do not keep to it is in `conformance`.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use agentiso_testkit::{HostOptions, TestWorkspace, eventually, host_or_skip, record_skip};
+use agentiso_e2e::guest::{log, policy};
+use agentiso_e2e::internet::{HOST, SERVER};
+use agentiso_e2e::internet_or_skip;
+use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
-
-/// The address of everything in "the internet": for documentation only, so nobody has it, and public to a policy.
-const SERVER: &str = "198.51.100.2";
-
-/// Serves names and pages, in Python because every machine that builds this has it.
-const SERVICES: &str = r#"
-import http.server, socket, struct, sys, threading
-
-def names():
-    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    server.bind(("198.51.100.2", 53))
-    while True:
-        query, client = server.recvfrom(4096)
-        labels, at = [], 12
-        while query[at]:
-            labels.append(query[at + 1:at + 1 + query[at]].decode())
-            at += 1 + query[at]
-        name = ".".join(labels).lower()
-        address = {"rebinding.test": "127.0.0.1", "inside.test": "10.0.0.7"}.get(name, "198.51.100.2")
-        answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(address)
-        header = query[:2] + b"\x81\x80" + b"\x00\x01\x00\x01\x00\x00\x00\x00"
-        server.sendto(header + query[12:at + 5] + answer, client)
-
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        if self.path == "/endless":
-            try:
-                while True:
-                    self.wfile.write(b"x" * 1000)
-            except OSError:
-                return
-        self.wfile.write(b"the page of " + self.headers["Host"].encode())
-    def log_message(self, *_):
-        pass
-
-threading.Thread(target=names, daemon=True).start()
-server = http.server.ThreadingHTTPServer(("198.51.100.2", 80), Page)
-print("ready", flush=True)
-server.serve_forever()
-"#;
-
-/// A namespace with one host in it, which goes when this is dropped.
-struct Internet {
-    /// There is one of them at a time: all have the same addresses. Whoever waits for it has the deadline of its test.
-    _alone: File,
-    name: String,
-    services: Option<Child>,
-}
-
-impl Internet {
-    /// The reason if this machine does not let us.
-    fn make() -> Result<Self, String> {
-        let name = format!("aiso{}", std::process::id());
-        let lock = std::env::temp_dir().join("agentiso-test-internet.lock");
-        let alone = File::create(lock).map_err(|error| error.to_string())?;
-        alone.lock().map_err(|error| error.to_string())?;
-        let mut internet = Self { _alone: alone, name: name.clone(), services: None };
-        let (near, far) = (format!("{name}n"), format!("{name}f"));
-        run(&["ip", "netns", "add", &name])?;
-        run(&["ip", "link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &name])?;
-        run(&["ip", "address", "add", "198.51.100.1/24", "dev", &near])?;
-        run(&["ip", "link", "set", &near, "up"])?;
-        run(&["ip", "-n", &name, "address", "add", &format!("{SERVER}/24"), "dev", &far])?;
-        run(&["ip", "-n", &name, "link", "set", &far, "up"])?;
-        let mut services = Command::new("ip")
-            .args(["netns", "exec", &name, "python3", "-c", SERVICES])
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let mut line = String::new();
-        let output = services.stdout.take().ok_or("no output")?;
-        internet.services = Some(services);
-        BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
-        if line == "ready\n" { Ok(internet) } else { Err("its services did not start".to_owned()) }
-    }
-}
-
-impl Drop for Internet {
-    fn drop(&mut self) {
-        if let Some(mut services) = self.services.take() {
-            let _ = services.kill();
-            let _ = services.wait();
-        }
-        // With it go both ends of the cable.
-        let _ = run(&["ip", "netns", "delete", &self.name]);
-    }
-}
-
-fn run(words: &[&str]) -> Result<(), String> {
-    let output = Command::new(words[0]).args(&words[1..]).output();
-    let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
-/// A host whose names are those of the namespace.
-fn host() -> HostOptions {
-    let config = format!("[network]\ndns_servers = [\"{SERVER}\"]\n");
-    HostOptions { config, ..HostOptions::default() }
-}
 
 /// A page, or the reason why there is none, as a program in the guest sees it.
 fn fetch(ws: &TestWorkspace<'_>, name: &str) -> String {
@@ -127,34 +25,23 @@ select(S); $| = 1; print S "GET / HTTP/1.0\r\nHost: ".($as || $name)."\r\n\r\n";
 my @lines = <S>; die "closed\n" unless @lines; print $lines[-1];
 "#;
 
-fn policy(ws: &TestWorkspace<'_>, change: Value) -> Value {
-    ws.tool("network_policy", change).json()["network_policy"].clone()
-}
-
-fn log(ws: &TestWorkspace<'_>) -> String {
-    ws.tool("workspace_logs", json!({"log_type": "network"})).json()["network"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
-    let test = host_or_skip!(host());
-    let _internet = match Internet::make() {
-        Ok(internet) => internet,
-        Err(reason) => return record_skip(&reason),
-    };
+    let internet = internet_or_skip!();
+    let test = host_or_skip!(internet.host_options(""));
     let client = test.client();
     let ws = client.workspace();
     assert_eq!(fetch(&ws, "good.test"), "no address");
     assert_eq!(fetch(&ws, SERVER), "Connection refused");
     assert!(log(&ws).contains("good.test is not allowed"), "{}", log(&ws));
 
-    let open = policy(&ws, json!({"allow_domains": ["good.test", "rebinding.test", "inside.test"]}));
+    let open = policy(&ws, json!({"allow_domains": ["good.test", "*.rebind.test"]}));
     assert_eq!(open["allow_internet"], false);
     assert_eq!(fetch(&ws, "good.test"), "the page of good.test");
     assert_eq!(fetch(&ws, "bad.test"), "no address", "another name of the same address");
     assert_eq!(fetch(&ws, "good.test bad.test"), "closed", "a request that names another host");
-    assert_eq!(fetch(&ws, "rebinding.test"), "no address");
-    assert_eq!(fetch(&ws, "inside.test"), "no address");
+    assert_eq!(fetch(&ws, "loopback.rebind.test"), "no address");
+    assert_eq!(fetch(&ws, "private.rebind.test"), "no address");
 
     policy(&ws, json!({"allow_internet": true, "allow_domains": [], "deny_domains": ["bad.test"]}));
     assert_eq!(fetch(&ws, SERVER), format!("the page of {SERVER}"));
@@ -162,7 +49,7 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
     assert_eq!(fetch(&ws, "169.254.169.254"), "Connection refused");
     assert_eq!(fetch(&ws, "127.1.2.3"), "Connection refused", "the guest's own");
     assert_eq!(fetch(&ws, "10.42.0.1"), "Connection refused", "the gateway's");
-    assert_eq!(fetch(&ws, "198.51.100.1"), "Connection refused", "the host's");
+    assert_eq!(fetch(&ws, HOST), "Connection refused", "the host's");
 
     // It holds over a stop and a start, and for a daemon that comes after this one.
     ws.stop();
@@ -178,30 +65,14 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
     let command = format!("perl -e '{}' good.test", FETCH.trim());
     let page = next.tool("exec", json!({"workspace_id": ws.id, "command": command})).json();
     assert_eq!(page["stdout"], "the page of good.test");
-}
 
-#[test]
-fn a_policy_that_closes_ends_what_is_open() {
-    let test = host_or_skip!(host());
-    let _internet = match Internet::make() {
-        Ok(internet) => internet,
-        Err(reason) => return record_skip(&reason),
-    };
-    let client = test.client();
-    let ws = client.workspace_with(json!({"network_policy": {"allow_domains": ["good.test:80"]}}));
-    ws.sh(&format!(
-        "cat > /root/get.pl <<'X'\n{}\nX\nnohup perl /root/get.pl > /root/out 2>&1 &",
-        FETCH
-            .replace("GET /", "GET /endless")
-            .replace("my @lines = <S>;", "1 while sysread(S, $_, 65536);")
-            .replace("@ARGV", "(\"good.test\")")
-    ));
-    eventually("it downloads", Duration::from_secs(30), || log(&ws).contains("opened"));
-    policy(&ws, json!({"allow_domains": []}));
-    eventually("the download ends", Duration::from_secs(30), || {
-        ws.exec("grep -q . /root/out").exit_code == 0
-    });
-    eventually("the log tells", Duration::from_secs(10), || log(&ws).contains("closed"));
+    // So does what was told of it, until the workspace is gone.
+    let logs = next.tool("workspace_logs", json!({"workspace_id": ws.id, "log_type": "network"})).json();
+    assert!(logs["network"].as_str().unwrap().contains("good.test is not allowed"), "{logs}");
+    let file = test.data().join("workspaces").join(&ws.id).join("network.log");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    next.tool("workspace_destroy", json!({"workspace_id": ws.id}));
+    test.assert_no_workspaces_left();
 }
 
 /// A server in the guest that answers every connection with its greeting.
@@ -274,6 +145,35 @@ fn a_port_of_the_host_leads_into_a_workspace() {
 }
 
 #[test]
+fn a_forward_whose_port_is_taken_is_shown_and_comes_back() {
+    let test = host_or_skip!();
+    test.cli_ok(&["create", "dev"]);
+    let added: Value =
+        serde_json::from_str(&test.cli_ok(&["net", "forward", "dev", "8080", "--json"])).unwrap();
+    let port = added["host_port"].as_u64().unwrap();
+    assert_ne!(greeting(port), "refused");
+    test.kill_daemon();
+    let somebody = TcpListener::bind(("127.0.0.1", u16::try_from(port).unwrap())).unwrap();
+    let listed = test.cli_ok(&["net", "ls"]);
+    let why = format!("port {port} of the host is in use");
+    assert!(listed.contains("(does not listen)") && listed.contains(&why), "{listed}");
+    let client = test.client();
+    client.tool("workspace_adopt", json!({}));
+    let dev = json!({"workspace_id": "dev"});
+    let info = client.tool("workspace_info", dev.clone()).json();
+    assert!(info["network"]["problems"][0].as_str().unwrap().contains(&why), "{info}");
+    client.tool("workspace_stop", dev.clone());
+    client.tool("workspace_start", dev.clone()).mentions(&["Warning", &why]);
+    client.tool("workspace_stop", dev.clone());
+    drop(somebody);
+    let started = client.tool("workspace_start", dev.clone());
+    assert!(!started.text.contains("Warning"), "{}", started.text);
+    assert!(client.tool("workspace_info", dev.clone()).json()["network"]["problems"].is_null());
+    assert_ne!(greeting(port), "refused");
+    client.tool("workspace_destroy", dev);
+}
+
+#[test]
 fn workspaces_reach_each_other_only_if_both_allow_it() {
     let test = host_or_skip!();
     let client = test.client();
@@ -298,6 +198,10 @@ fn workspaces_reach_each_other_only_if_both_allow_it() {
     assert_ne!(hello(&ip), "hello", "not at that port");
     policy(&two, json!({"allow_inter_vm": false, "allowed_ports": []}));
     assert_ne!(hello(&ip), "hello");
+    // The opener's log has the end of what it opened, with what it carried.
+    let ended =
+        |line: &str| line.contains("closed tcp") && line.contains("(two)") && line.contains(", 6 bytes down");
+    eventually("the log tells of the end", Duration::from_secs(20), || log(&one).lines().any(ended));
 }
 
 #[test]

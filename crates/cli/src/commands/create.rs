@@ -69,6 +69,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
             "from_pool": created.from_pool,
             "rung": workspace.rung,
             "resources": workspace.resources,
+            "warnings": workspace.network_trouble.sentences(),
         }))?;
     } else {
         display.clear();
@@ -77,6 +78,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
             "{} is running at {}, after {} ms{way}",
             workspace.name, workspace.ip, created.boot_time_ms
         ))?;
+        super::net::warn(workspace);
     }
     Ok(ExitCode::SUCCESS)
 }

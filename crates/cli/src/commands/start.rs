@@ -28,6 +28,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
             let workspace = client.start(wanted, &display).await?;
             display.clear();
             output::line(&format!("{} started", workspace.name))?;
+            super::net::warn(&workspace);
         }
         Ok(ExitCode::SUCCESS)
     })?

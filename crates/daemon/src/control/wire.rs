@@ -13,7 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::OpError;
-use crate::info::{ForkFailed, ForkedFrom, LogKind, NetworkInfo, SnapshotInfo, WorkspaceInfo};
+use crate::info::{
+    ForkFailed, ForkedFrom, LogKind, NetworkInfo, NetworkTrouble, SnapshotInfo, WorkspaceInfo,
+};
 use crate::machines::{self, Rung};
 
 /// A line of the client.
@@ -284,6 +286,8 @@ pub struct Workspace {
     pub resources: Resources,
     pub owner: Option<SessionId>,
     pub network: NetworkInfo,
+    #[serde(default)]
+    pub network_trouble: NetworkTrouble,
     pub created_at: jiff::Timestamp,
     pub disk_used_bytes: Option<u64>,
     pub disk_volsize_bytes: Option<u64>,
@@ -308,6 +312,7 @@ impl From<WorkspaceInfo> for Workspace {
             resources: info.resources,
             owner: info.owner,
             network: info.network,
+            network_trouble: info.network_trouble,
             created_at: info.created_at,
             disk_used_bytes: info.disk_used_bytes,
             disk_volsize_bytes: info.disk_volsize_bytes,

@@ -2,6 +2,7 @@
 
 mod carry;
 mod snapshots;
+mod trouble;
 
 use std::net::Ipv4Addr;
 
@@ -19,6 +20,7 @@ pub use snapshots::{
     BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, ForkedFrom, MAX_FORKS, Restored,
     SnapshotInfo, SnapshotMade,
 };
+pub use trouble::NetworkTrouble;
 
 /// What a caller wants made. What is `None` comes from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct WorkspaceInfo {
     pub owned: bool,
     pub owner: Option<SessionId>,
     pub network: NetworkInfo,
+    /// What of its network is not there although it should be.
+    pub network_trouble: NetworkTrouble,
     /// The oldest first; their sizes are only filled in by what looks at the disk.
     pub snapshots: Vec<SnapshotInfo>,
     /// Where its disk came from, if it is a fork. The source may be gone.

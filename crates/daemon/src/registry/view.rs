@@ -6,10 +6,10 @@ use agentiso_core::ids::{SessionId, SnapshotId};
 
 use super::entry::Workspace;
 use super::table::Registry;
-use crate::info::{SnapshotInfo, WorkspaceInfo};
+use crate::info::{NetworkTrouble, SnapshotInfo, WorkspaceInfo};
 
 impl Registry {
-    /// The outside view of a workspace, for somebody of the given session.
+    /// The outside view of a workspace, for somebody of the given session. What only the network knows is not in it.
     pub(crate) fn info(&self, workspace: &Workspace, viewer: &SessionId) -> WorkspaceInfo {
         let phase = workspace.status.phase();
         WorkspaceInfo {
@@ -23,6 +23,7 @@ impl Registry {
             owned: workspace.owner.as_ref() == Some(viewer),
             owner: workspace.owner.clone(),
             network: workspace.network.clone(),
+            network_trouble: NetworkTrouble::default(),
             snapshots: self.snapshot_infos(workspace),
             forked_from: workspace.forked_from.clone(),
             created_at: workspace.created_at,

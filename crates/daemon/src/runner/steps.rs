@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::Live;
-use super::task::Runner;
+use super::task::{Runner, take_seat};
 use crate::error::OpError;
 use crate::fault;
 use crate::machines::{Booted, MachineRecord, Progress, Rung, SpawnHook};
@@ -62,6 +62,9 @@ impl Runner {
             return Err(OpError::Ledger(error));
         }
         fault::point("start.ledgered");
+        if let Some(workspace) = self.shared.workspace(&self.id) {
+            take_seat(&self.shared, &workspace);
+        }
         let hook = self.spawn_hook(Rise::Start, |machine| Status::Starting { machine: Some(machine) });
         let booted = match self.shared.machines.start(&self.spec, hook, &progress).await {
             Ok(booted) => booted,
@@ -144,6 +147,7 @@ impl Runner {
         }
         self.shared.machines.halt(&self.spec, machine.as_ref()).await;
         fault::point("destroy.halted");
+        self.shared.network.leave_files(&self.id).await;
         if let Err(source) = self.shared.machines.erase(&self.spec).await {
             let reason = format!("destroying it failed: {source}");
             self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });

@@ -74,15 +74,20 @@ pub(crate) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recov
     });
 }
 
+/// A workspace without a network is still one: what is wrong is shown with it, and tried again at its next start.
+pub(super) fn take_seat(shared: &Shared, workspace: &Workspace) {
+    let place = Place { id: workspace.id, address: workspace.address };
+    if let Err(error) = shared.network.seat(place, &workspace.name.hostname(), &workspace.network) {
+        tracing::error!(workspace = %workspace.name, %error, "it has no network");
+    }
+}
+
 impl Runner {
     fn enrol(shared: &Arc<Shared>, workspace: &Workspace, live: Live) -> Self {
         let (queue, requests) = mpsc::channel(QUEUE_LENGTH);
         let (live, published) = watch::channel(live);
         shared.state().runners.insert(workspace.id, Handle { queue, live: published });
-        let place = Place { id: workspace.id, address: workspace.address };
-        if let Err(error) = shared.network.seat(place, &workspace.name.hostname(), &workspace.network) {
-            tracing::error!(workspace = %workspace.name, %error, "it has no network");
-        }
+        take_seat(shared, workspace);
         Self {
             shared: Arc::clone(shared),
             id: workspace.id,

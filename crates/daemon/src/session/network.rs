@@ -95,7 +95,7 @@ impl Session {
         Ok(info)
     }
 
-    /// What a workspace opened and was refused while this daemon runs: the last records, and those to come.
+    /// What a workspace opened and was refused: the last records, and those to come.
     pub(crate) fn network_log(&self, wanted: &WorkspaceRef, count: usize) -> Result<FollowedLog, OpError> {
         let _call = self.begin_call();
         let workspace = self.owned(wanted)?;

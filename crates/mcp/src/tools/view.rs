@@ -42,6 +42,14 @@ pub(super) fn resources(resources: &Resources) -> Value {
     json!({ "vcpus": resources.vcpus, "memory_mb": resources.memory_mb, "disk_gb": resources.disk_gb })
 }
 
+/// Puts what is wrong with a workspace that was just brought up into the answer, if anything is.
+pub(super) fn warn(view: &mut Value, info: &WorkspaceInfo) {
+    let warnings = info.network_trouble.sentences();
+    if !warnings.is_empty() {
+        view["warnings"] = warnings.into();
+    }
+}
+
 /// Who it is and how it is: what every answer about a workspace begins with.
 pub(super) fn brief(info: &WorkspaceInfo) -> Value {
     json!({ "workspace_id": info.id, "name": info.name, "state": state(info.state) })

@@ -71,6 +71,7 @@ fn output() -> Value {
     json!({
         "workspace_id": schema::text(), "name": schema::text(), "state": schema::text(), "ip": schema::text(),
         "boot_time_ms": schema::integer(), "from_pool": schema::flag(), "resources": schema::object(),
+        "warnings": schema::optional("array"),
     })
 }
 
@@ -99,7 +100,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         call.session.charge(RateCategory::Create, 1)?;
         let created = call.session.create(request, &call.progress.as_progress()).await?;
         let info = &created.info;
-        Ok(Answer::json(json!({
+        let mut answer = json!({
             "workspace_id": info.id,
             "name": info.name,
             "state": view::state(info.state),
@@ -107,7 +108,9 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             "boot_time_ms": created.boot_time_ms,
             "from_pool": created.from_pool,
             "resources": view::resources(&info.resources),
-        })))
+        });
+        view::warn(&mut answer, info);
+        Ok(Answer::json(answer))
     }))
 }
 

@@ -46,6 +46,10 @@ fn view_of(info: &WorkspaceInfo) -> Value {
         .collect();
     let mut network = view::policy(&info.network.policy);
     network["port_forwards"] = forwards.into();
+    let problems = info.network_trouble.sentences();
+    if !problems.is_empty() {
+        network["problems"] = problems.into();
+    }
     let snapshots: Vec<Value> = info.snapshots.iter().map(view::snapshot).collect();
     let mut view = json!({
         "workspace_id": info.id,

@@ -20,7 +20,10 @@ pub(crate) const TOOL: Tool = Tool {
 };
 
 fn output() -> Value {
-    json!({ "workspace_id": schema::text(), "name": schema::text(), "state": schema::text() })
+    json!({
+        "workspace_id": schema::text(), "name": schema::text(), "state": schema::text(),
+        "warnings": schema::optional("array"),
+    })
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
@@ -28,6 +31,11 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let workspace = args.finish(workspace)?;
     Ok(Box::pin(async move {
         let info = call.session.start(&workspace, &call.progress.as_progress()).await?;
-        Ok(Answer::text(format!("Workspace {} ({}) started.", info.name, info.id), view::brief(&info)))
+        let mut answer = view::brief(&info);
+        view::warn(&mut answer, &info);
+        let warnings =
+            info.network_trouble.sentences().into_iter().map(|warning| format!(" Warning: {warning}."));
+        let text = format!("Workspace {} ({}) started.", info.name, info.id) + &warnings.collect::<String>();
+        Ok(Answer::text(text, answer))
     }))
 }

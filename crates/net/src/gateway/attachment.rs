@@ -51,6 +51,7 @@ impl Attachment {
     /// VMs that share a group reach each other whatever their policies say about other VMs.
     pub fn set_groups(&self, groups: BTreeSet<String>) {
         *self.vm.groups.write().unwrap_or_else(PoisonError::into_inner) = groups;
+        self.vm.switch.judge_again(&self.vm);
     }
 
     pub fn counters(&self) -> Counted {

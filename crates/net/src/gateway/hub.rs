@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use super::attachment::Attachment;
 use super::seat::Seat;
 use super::settings::GatewaySettings;
-use super::switch::Switch;
+use super::switch::{self, Switch};
 use super::vm::Vm;
 use super::wire;
 use crate::log::FlowLog;
@@ -54,6 +54,7 @@ impl Gateway {
             return Err(AttachError::Taken { address });
         }
         vm.spawn(wire::serve(vm.clone(), listener, frames));
+        vm.spawn(switch::watch(vm.clone()));
         Ok(Attachment::new(vm, Handle::current()))
     }
 }

@@ -1,6 +1,6 @@
 //! The answers that need no flow: resets, pings, and why something cannot be.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -62,9 +62,22 @@ pub(crate) fn reset(link: &Link, packet: &Packet<'_>, segment: &Segment) -> Opti
         Some(acknowledged) => (acknowledged, None),
         None => (TcpSeqNumber(0), Some(segment.sequence + segment.length)),
     };
+    let from = SocketAddrV4::new(packet.target, segment.target);
+    let to = SocketAddrV4::new(packet.source, segment.source);
+    Some(reset_with(link, from, to, sequence, acknowledged))
+}
+
+/// A reset in the name of `from`, which `to` believes if it expects that sequence number next.
+pub(crate) fn reset_with(
+    link: &Link,
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+    sequence: TcpSeqNumber,
+    acknowledged: Option<TcpSeqNumber>,
+) -> Frame {
     let tcp = TcpRepr {
-        src_port: segment.target,
-        dst_port: segment.source,
+        src_port: from.port(),
+        dst_port: to.port(),
         control: TcpControl::Rst,
         seq_number: sequence,
         ack_number: acknowledged,
@@ -76,11 +89,11 @@ pub(crate) fn reset(link: &Link, packet: &Packet<'_>, segment: &Segment) -> Opti
         timestamp: None,
         payload: &[],
     };
-    let (from, to) = (packet.target, packet.source);
-    Some(link.ipv4(from, to, IpProtocol::Tcp, tcp.buffer_len(), |bytes| {
+    let (from, to) = (*from.ip(), *to.ip());
+    link.ipv4(from, to, IpProtocol::Tcp, tcp.buffer_len(), |bytes| {
         let mut packet = TcpPacket::new_unchecked(bytes);
         tcp.emit(&mut packet, &from.into(), &to.into(), &ChecksumCapabilities::default());
-    }))
+    })
 }
 
 /// Tells why a packet went nowhere. `from` is who tells it.

@@ -8,6 +8,7 @@ use super::dialer::{Dialer, HostSockets};
 use super::frame::{MAX_FRAME, PREFIX, READ_BUFFER};
 use super::names::Names;
 use super::pool::KEPT;
+use super::track;
 
 /// Locally administered; "agiso" in its last five bytes.
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x61, 0x67, 0x69, 0x73, 0x6f];
@@ -43,6 +44,15 @@ pub(crate) const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 /// As home routers do it; who needs more sends something.
 pub(crate) const UDP_IDLE: Duration = Duration::from_secs(60);
 
+/// Files that the rest of a daemon needs: the ledger, images, clients, questions of the resolver.
+const OTHER_FILES: usize = 1024;
+
+/// Files that a VM needs besides its connections: its sockets and pipes, and its forwards.
+const FILES_PER_VM: usize = 32 + FORWARDS;
+
+/// What a VM gets even where there is too little for all: few VMs are as busy as they may be.
+const LEAST_SOCKETS: usize = 40;
+
 /// How much one VM may have open at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -64,7 +74,19 @@ impl Limits {
         let flows = self.flows * (2 * self.buffer + 64 * 1024);
         let associations = self.associations * (64 * 1024);
         let frames = (2 * FRAMES_DOWN + KEPT) * (PREFIX + MAX_FRAME);
-        flows + associations + frames + QUEUED_UP + READ_BUFFER + QUERIES * 128 * 1024
+        let tracks = track::LIMIT * track::TRACK;
+        flows + associations + frames + tracks + QUEUED_UP + READ_BUFFER + QUERIES * 128 * 1024
+    }
+
+    /// These, or less where the process may open too few files for so many VMs: each connection and association has a
+    /// socket, and one VM must not take those of another, nor of anything else.
+    #[must_use]
+    pub fn within(self, open_files: usize, vms: usize) -> Self {
+        let share = open_files.saturating_sub(OTHER_FILES) / vms.max(1);
+        let sockets = share.saturating_sub(FILES_PER_VM).max(LEAST_SOCKETS);
+        // One in five is an association, as it is without want.
+        let associations = self.associations.min(sockets / 5);
+        Self { flows: self.flows.min(sockets - associations), associations, ..self }
     }
 }
 
@@ -104,5 +126,25 @@ impl GatewaySettings {
     pub(crate) fn is_local(&self, address: Ipv4Addr) -> bool {
         let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
         (u32::from(address) ^ u32::from(self.address)) & mask == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vms_share_the_files_that_may_be_open() {
+        let within = |files, vms| {
+            let limits = Limits::DEFAULT.within(files, vms);
+            (limits.flows, limits.associations)
+        };
+        let all = (Limits::DEFAULT.flows, Limits::DEFAULT.associations);
+        assert_eq!(within(1 << 20, 100), all);
+        assert_eq!(within(20_000, 10), all);
+        let (flows, associations) = within(20_000, 20);
+        assert!(flows >= 512 && 20 * (flows + associations) < 20_000);
+        assert_eq!(within(1024, 20), (32, 8));
+        assert_eq!(within(0, 0), (32, 8));
     }
 }

@@ -1,21 +1,27 @@
 //! From one VM to another: packets pass when both sides want it so.
 //!
-//! The decision is made for every packet, so that a connection does not outlive the policies that allowed it.
+//! The decision is made for every packet, so that a connection does not outlive the policies that allowed it; and for
+//! every connection when a policy changes, so that both ends learn of it at once.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use smoltcp::wire::Ipv4Packet;
+use smoltcp::wire::{Ipv4Packet, TcpSeqNumber};
 use tokio::time::Instant;
 
+use super::account::Account;
 use super::counters::count;
-use super::packet::{Body, Packet};
+use super::packet::{Body, Datagram, Packet};
 use super::reply::{self, Unreachable};
-use super::track::{Connection, Side, Sign};
+use super::track::{Connection, Cut, Passing, Side, Sign};
 use super::vm::Vm;
-use crate::log::{FlowEvent, FlowRecord};
+use crate::log::FlowEvent;
 use crate::rules::Transport;
+
+/// How often connections that nobody uses any more are looked for. Their ends are told of that much later.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// All VMs of a gateway.
 #[derive(Clone, Default)]
@@ -57,6 +63,38 @@ impl Switch {
         let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
         seats.values().find(|vm| vm.name() == name).cloned()
     }
+
+    /// Ends what a VM, or another with it, has open and may not have any more.
+    pub(crate) fn judge_again(&self, vm: &Vm) {
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for opener in seats.values() {
+            let cut = opener.tracks().cut(|connection| {
+                let concerned = [connection.opener.ip(), connection.target.ip()].contains(&&vm.seat.address);
+                let target = seats.get(connection.target.ip()).filter(|_| concerned)?;
+                opener.refusal_of(target, connection.target.port())
+            });
+            for Cut { connection, opener_next, target_next } in cut {
+                let Connection { opener: from, target: to, .. } = connection;
+                opener.reset(to, from, target_next);
+                if let Some(target) = seats.get(to.ip()) {
+                    target.reset(from, to, opener_next);
+                }
+            }
+        }
+    }
+}
+
+/// Ends what a VM has open to others as soon as it may not be, until the VM is detached.
+pub(crate) async fn watch(vm: Arc<Vm>) {
+    let mut changed = vm.guard.watch();
+    loop {
+        // The policy comes first: nothing may pass that it no longer allows.
+        tokio::select! {
+            biased;
+            Ok(()) = changed.changed() => vm.switch.judge_again(&vm),
+            () = tokio::time::sleep(LOOK) => vm.tracks().sweep(Instant::now()),
+        }
+    }
 }
 
 impl Vm {
@@ -70,16 +108,29 @@ impl Vm {
         !ours.is_disjoint(&theirs)
     }
 
+    /// Why a port of another VM may not be reached, if so.
+    fn refusal_of(&self, other: &Vm, port: u16) -> Option<String> {
+        if !self.may_reach(other) {
+            return Some(self.stranger());
+        }
+        let accepts = other.guard.policy().accepts_port(port);
+        (!accepts).then(|| format!("port {port} is not among the other VM's allowed_ports"))
+    }
+
+    fn stranger(&self) -> String {
+        let who = if self.guard.policy().allow_inter_vm { "the other VM" } else { "this VM" };
+        format!("{who} has no allow_inter_vm, and they share no group")
+    }
+
+    /// Resets one end of a connection in the name of the other, if it is far enough to be reset.
+    fn reset(&self, from: SocketAddrV4, to: SocketAddrV4, next: Option<TcpSeqNumber>) {
+        self.send(next.map(|sequence| reply::reset_with(&self.link, from, to, sequence, None)));
+    }
+
     pub(crate) fn to_neighbour(self: &Arc<Self>, packet: &Packet<'_>) {
         // Who may not reach a VM does not learn whether there is one.
         let other = self.switch.by_address(packet.target).filter(|other| self.may_reach(other));
-        let Some(other) = other else {
-            return self.shut_out(packet, || {
-                let own = self.guard.policy().allow_inter_vm;
-                let who = if own { "the other VM" } else { "this VM" };
-                format!("{who} has no allow_inter_vm, and they share no group")
-            });
-        };
+        let Some(other) = other else { return self.shut_out(packet, || self.stranger()) };
         match self.admit(&other, packet) {
             Ok(()) => self.pass_to(&other, packet),
             Err(message) => self.shut_out(packet, || message),
@@ -87,47 +138,55 @@ impl Vm {
     }
 
     fn admit(&self, other: &Vm, packet: &Packet<'_>) -> Result<(), String> {
-        let (transport, source, target, opens, sign) = match &packet.body {
+        let (transport, source, target, opens, sign, bytes, next) = match &packet.body {
             Body::Tcp(segment) => {
                 let sign = match (segment.rst, segment.fin) {
                     (true, _) => Sign::Reset,
                     (false, true) => Sign::End,
                     (false, false) => Sign::Data,
                 };
-                (Transport::Tcp, segment.source, segment.target, segment.opens(), sign)
+                let bytes =
+                    segment.length.saturating_sub(usize::from(segment.syn) + usize::from(segment.fin));
+                let next = segment.sequence + segment.length;
+                (Transport::Tcp, segment.source, segment.target, segment.opens(), sign, bytes, Some(next))
             }
-            Body::Udp(datagram) => (Transport::Udp, datagram.source, datagram.target, true, Sign::Data),
+            Body::Udp(datagram) => {
+                let Datagram { source, target, payload } = *datagram;
+                (Transport::Udp, source, target, true, Sign::Data, payload.len(), None)
+            }
             Body::Ping { .. } | Body::Icmp => return Ok(()),
             Body::Other => return Err("only TCP, UDP and ping pass between VMs".to_owned()),
         };
         let from = SocketAddrV4::new(packet.source, source);
         let to = SocketAddrV4::new(packet.target, target);
         let now = Instant::now();
+        let passing = |side| Passing { side, sign, bytes, next };
         let reply = Connection { transport, opener: to, target: from };
-        if self.guard.policy().accepts_port(source) && other.tracks().pass(&reply, Side::Target, sign, now) {
+        if self.guard.policy().accepts_port(source) && other.tracks().pass(&reply, passing(Side::Target), now)
+        {
             return Ok(());
         }
-        if !other.guard.policy().accepts_port(target) {
-            return Err(format!("port {target} is not among the other VM's allowed_ports"));
+        if let Some(message) = self.refusal_of(other, target) {
+            return Err(message);
         }
         let connection = Connection { transport, opener: from, target: to };
         let mut tracks = self.tracks();
-        if tracks.pass(&connection, Side::Opener, sign, now) {
+        if tracks.pass(&connection, passing(Side::Opener), now) {
             return Ok(());
         }
         if !opens {
             return Err("it belongs to no connection that was opened".to_owned());
         }
-        if !tracks.open(connection, now) {
-            return Err("this VM has too many connections to others".to_owned());
+        let account = || {
+            let mut account =
+                Account::opened(&self.log, transport, source, to, "allow_inter_vm", Some(&other.name()));
+            account.up = bytes as u64;
+            account
+        };
+        match tracks.open(connection, account, now) {
+            true => Ok(()),
+            false => Err("this VM has too many connections to others".to_owned()),
         }
-        drop(tracks);
-        let mut record = FlowRecord::now(FlowEvent::Opened, transport, to);
-        record.guest_port = Some(source);
-        record.name = Some(other.name());
-        record.rule = Some("allow_inter_vm".to_owned());
-        self.log.record(record);
-        Ok(())
     }
 
     fn pass_to(&self, other: &Vm, packet: &Packet<'_>) {

@@ -1,13 +1,25 @@
 //! What happened on a machine's network: the last records, and those to come.
+//!
+//! ```text
+//! record ──┬── the last ones, in memory ── tail
+//!          ├── followers
+//!          └── a task that writes files, so that nobody waits for a disk
+//! ```
 
+mod file;
 mod record;
+mod writer;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::broadcast;
 
 pub use record::{FlowEvent, FlowRecord};
+
+use file::LogFile;
+use writer::Writer;
 
 /// Records kept for one machine: what an agent did in the last minutes, in less than a mebibyte.
 pub const KEPT: usize = 2048;
@@ -23,11 +35,25 @@ pub struct FlowLog(Arc<Inner>);
 struct Inner {
     kept: Mutex<VecDeque<FlowRecord>>,
     followers: broadcast::Sender<FlowRecord>,
+    writer: Option<Writer>,
 }
 
 impl FlowLog {
+    /// A log that is gone when nobody holds it any more.
     pub fn new() -> Self {
-        Self(Arc::new(Inner { kept: Mutex::default(), followers: broadcast::Sender::new(LAG) }))
+        Self::with(VecDeque::new(), None)
+    }
+
+    /// A log that goes on where the one before it in this directory ended. Must be called within the runtime.
+    pub fn kept_in(directory: &Path) -> Self {
+        let file = LogFile::new(directory);
+        let before = file.last(KEPT);
+        Self::with(before, Some(Writer::start(file)))
+    }
+
+    fn with(kept: VecDeque<FlowRecord>, writer: Option<Writer>) -> Self {
+        let followers = broadcast::Sender::new(LAG);
+        Self(Arc::new(Inner { kept: Mutex::new(kept), followers, writer }))
     }
 
     pub fn record(&self, mut record: FlowRecord) {
@@ -37,8 +63,25 @@ impl FlowLog {
             kept.pop_front();
         }
         kept.push_back(record.clone());
-        // Under the lock, so that followers see the order that the log has. Nobody following is no error.
+        // Under the lock, so that all of them see one order. Nobody following is no error.
+        if let Some(writer) = &self.0.writer {
+            writer.write(record.clone());
+        }
         let _ = self.0.followers.send(record);
+    }
+
+    /// Returns when everything that was recorded is in the files.
+    pub async fn flush(&self) {
+        if let Some(writer) = &self.0.writer {
+            writer.flush().await;
+        }
+    }
+
+    /// Ends the files: nothing is written from here on, and the directory may go.
+    pub async fn leave_files(&self) {
+        if let Some(writer) = &self.0.writer {
+            writer.end().await;
+        }
     }
 
     /// The last records, oldest first.

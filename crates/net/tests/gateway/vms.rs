@@ -40,8 +40,35 @@ async fn two_vms_that_both_allow_it_talk_until_one_does_not() {
     assert_eq!(answer, b"answer");
     assert_eq!(one.recorded(FlowEvent::Opened).await.name.as_deref(), Some("vm3"));
     two.guard.set_policy(NetworkPolicy::default());
-    stream.write_all(b"are you there?").await.unwrap();
+    // Both learn of it without saying a word.
     assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(listener.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let closed = one.recorded(FlowEvent::Closed).await;
+    assert_eq!((closed.bytes_up, closed.bytes_down), (8, 6));
+    assert!(closed.message.unwrap().contains("the other VM has no allow_inter_vm"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_still_allowed_goes_on_and_a_vm_that_goes_ends_what_it_had() {
+    let world = World::new();
+    let (one, two) = (world.vm(2, open_to_others(vec![])), world.vm(3, open_to_others(vec![])));
+    let (first, second) = (one.guest().await, two.guest().await);
+    let listener = second.listen(80);
+    let (stream, _) = talk(&first, at(&two, 80), &listener).await;
+    two.guard.set_policy(open_to_others(vec![80]));
+    one.guard.set_policy(open_to_others(vec![9]));
+    stream.write_all(b"question").await.unwrap();
+    assert_eq!(listener.read_exact(8).await.unwrap(), b"question");
+    two.guard.set_policy(open_to_others(vec![81]));
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert!(one.recorded(FlowEvent::Closed).await.message.unwrap().contains("port 80"));
+
+    two.guard.set_policy(open_to_others(vec![]));
+    let again = second.listen(80);
+    talk(&first, at(&two, 80), &again).await;
+    two.attachment.detach().await;
+    let ended = eventually(|| one.find(FlowEvent::Closed).into_iter().nth(1)).await;
+    assert_eq!(ended.message.as_deref(), Some("the other VM is gone"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

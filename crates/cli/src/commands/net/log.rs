@@ -11,7 +11,7 @@ use crate::{output, runtime};
 
 /// Show what a workspace connected to, and what it was refused and why
 ///
-/// The last 2048 lines since the daemon was started.
+/// The last 2048 lines, also of what happened before the daemon was restarted.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

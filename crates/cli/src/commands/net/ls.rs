@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_daemon::PortForward;
+use agentiso_daemon::{NetworkTrouble, PortForward};
 use serde_json::json;
 
 use crate::client::Client;
@@ -33,6 +33,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
             json!({
                 "workspace_id": workspace.id, "name": workspace.name, "state": workspace.state,
                 "ip": workspace.ip, "network": workspace.network,
+                "problems": workspace.network_trouble.sentences(),
             })
         };
         output::json(&workspaces.iter().map(value).collect::<Vec<_>>())?;
@@ -48,10 +49,15 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
             workspace.name.clone(),
             workspace.ip.to_string(),
             reach(&network.policy),
-            forwards(&network.port_forwards),
+            forwards(&network.port_forwards, &workspace.network_trouble),
         ]
     });
     output::line(&output::table(["NAME", "IP", "MAY REACH", "FORWARDS"], rows.collect()))?;
+    for workspace in &workspaces {
+        for problem in workspace.network_trouble.sentences() {
+            output::line(&format!("{}: {}", workspace.name, output::printable(&problem)))?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,20 +86,30 @@ pub(super) fn reach(policy: &NetworkPolicy) -> String {
     parts.join(", ")
 }
 
-fn forwards(forwards: &[PortForward]) -> String {
+fn forwards(forwards: &[PortForward], trouble: &NetworkTrouble) -> String {
+    let one = |PortForward { host_port, guest_port }: &PortForward| {
+        let silent = if trouble.forwards.contains_key(guest_port) { " (does not listen)" } else { "" };
+        format!("127.0.0.1:{host_port} → {guest_port}{silent}")
+    };
     match forwards {
         [] => "-".to_owned(),
-        some => {
-            let one =
-                |forward: &PortForward| format!("127.0.0.1:{} → {}", forward.host_port, forward.guest_port);
-            some.iter().map(one).collect::<Vec<_>>().join(", ")
-        }
+        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_forward_that_does_not_listen_is_told_from_others() {
+        let both =
+            [(3000, 80), (3001, 81)].map(|(host_port, guest_port)| PortForward { host_port, guest_port });
+        let trouble = NetworkTrouble { forwards: [(81, "in use".to_owned())].into(), ..Default::default() };
+        let told = forwards(&both, &trouble);
+        assert_eq!(told, "127.0.0.1:3000 → 80, 127.0.0.1:3001 → 81 (does not listen)");
+        assert_eq!(forwards(&[], &trouble), "-");
+    }
 
     #[test]
     fn a_policy_is_told_in_a_few_words() {

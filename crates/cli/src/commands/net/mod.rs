@@ -8,10 +8,12 @@ mod unforward;
 
 use std::process::ExitCode;
 
+use agentiso_daemon::control::wire::Workspace;
 use clap::Subcommand;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::output;
 
 /// Show and change what workspaces may reach, forward ports into them, see why a connection was refused
 ///
@@ -37,6 +39,13 @@ enum Command {
     Forward(forward::Arguments),
     Unforward(unforward::Arguments),
     Log(log::Arguments),
+}
+
+/// Says what of a workspace's network is not there, to whoever brought it up.
+pub(super) fn warn(workspace: &Workspace) {
+    for warning in workspace.network_trouble.sentences() {
+        eprintln!("warning: {}", output::printable(&warning));
+    }
 }
 
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {

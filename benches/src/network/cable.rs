@@ -1,0 +1,125 @@
+//! What a workspace's card is connected to. QEMU is started through a script that exchanges one of its arguments, so
+//! that everything else is what agentiso makes of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{getgid, getuid};
+use serde_json::{Value, json};
+
+use crate::figures::Key;
+use crate::program::{self, Running};
+use crate::setup::Setup;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cable {
+    /// agentiso's own.
+    Gateway,
+    /// `-netdev user`, as it is without any options but the addresses that the guest has.
+    Slirp,
+    /// passt, with the largest packets that it is made for.
+    Passt,
+}
+
+/// A cable that is ready for a server's configuration, and whatever has to run for it.
+pub(super) struct Laid {
+    pub(super) config: String,
+    _running: Option<Running>,
+}
+
+/// Exchanges the card's cable for NETDEV, and its largest packet.
+const SCRIPT: &str = r#"#!/bin/sh
+for word do
+  shift
+  case "$word" in
+    *'"type":"stream"'*) word='NETDEV' ;;
+    *'"virtio-net-device"'*) word=$(printf %s "$word" | sed 's/"host_mtu":[0-9]*,/HOST_MTU/') ;;
+  esac
+  set -- "$@" "$word"
+done
+exec QEMU "$@"
+"#;
+
+/// It listens by then, or never.
+const PASST_LIMIT: Duration = Duration::from_secs(10);
+
+impl Cable {
+    pub(super) const ALL: [Self; 3] = [Self::Gateway, Self::Slirp, Self::Passt];
+
+    pub(super) fn keys(self) -> [Key; 4] {
+        match self {
+            Self::Gateway => [Key::NetDown, Key::NetUp, Key::NetEcho, Key::NetConnect],
+            Self::Slirp => [Key::SlirpDown, Key::SlirpUp, Key::SlirpEcho, Key::SlirpConnect],
+            Self::Passt => [Key::PasstDown, Key::PasstUp, Key::PasstEcho, Key::PasstConnect],
+        }
+    }
+
+    /// Not every QEMU is built with its own network.
+    pub(super) fn is_installed(self) -> bool {
+        match self {
+            Self::Gateway => true,
+            Self::Slirp => qemu().is_some_and(|qemu| has_user_network(&qemu)),
+            Self::Passt => program::find("passt").is_some(),
+        }
+    }
+
+    /// No templates, so that all machines begin alike.
+    pub(super) fn lay(self, setup: &Setup) -> Result<Laid> {
+        let config = "[vm]\ntemplates = false\n".to_owned();
+        match self {
+            Self::Gateway => Ok(Laid { config, _running: None }),
+            Self::Slirp => {
+                let netdev =
+                    json!({"type": "user", "id": "net0", "net": "10.42.0.0/16", "host": "10.42.0.1"});
+                let qemu = exchanged(&setup.dir.join("qemu-slirp"), &netdev, "")?;
+                Ok(Laid { config: config + &qemu, _running: None })
+            }
+            Self::Passt => {
+                let socket = setup.dir.join("passt.sock");
+                let running = passt(&socket)?;
+                let address = json!({"type": "unix", "path": socket});
+                let netdev = json!({"type": "stream", "id": "net0", "server": false, "addr": address});
+                let qemu = exchanged(&setup.dir.join("qemu-passt"), &netdev, "\"host_mtu\":65520,")?;
+                Ok(Laid { config: config + &qemu, _running: Some(running) })
+            }
+        }
+    }
+}
+
+/// The line of the configuration for a QEMU whose card has another cable.
+fn exchanged(path: &Path, netdev: &Value, host_mtu: &str) -> Result<String> {
+    let qemu = qemu().context("there is no QEMU")?;
+    let script = SCRIPT.replace("NETDEV", &netdev.to_string()).replace("HOST_MTU", host_mtu);
+    let script = script.replace("QEMU", &qemu.display().to_string());
+    fs::write(path, script).with_context(|| format!("writing {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).context("making it a program")?;
+    Ok(format!("qemu_binary = \"{}\"\n", path.display()))
+}
+
+/// Started as whoever runs the benchmark, whose directory the socket is in.
+fn passt(socket: &Path) -> Result<Running> {
+    let user = format!("{}:{}", getuid().as_raw(), getgid().as_raw());
+    let child = Command::new("passt")
+        .args(["--foreground", "--quiet", "--ipv4-only", "--runas", &user, "--mtu", "65520"])
+        .args(["--address", "10.42.0.2", "--netmask", "16", "--gateway", "10.42.0.1", "--socket"])
+        .arg(socket)
+        .stdin(Stdio::null())
+        .spawn()
+        .context("passt could not be started")?;
+    let running = Running(child);
+    agentiso_testkit::eventually("passt listens", PASST_LIMIT, || socket.exists());
+    Ok(running)
+}
+
+fn qemu() -> Option<PathBuf> {
+    program::find("qemu-system-x86_64")
+}
+
+fn has_user_network(qemu: &Path) -> bool {
+    let help = Command::new(qemu).args(["-netdev", "help"]).output();
+    help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).lines().any(|line| line.trim() == "user"))
+}

@@ -1,0 +1,134 @@
+//! The task that writes a log's files: whoever records something does not wait for a disk.
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::FlowRecord;
+use super::file::LogFile;
+
+/// Records that wait for the disk. Beyond that they are in memory only.
+const WAITING: usize = 4096;
+
+/// Records that are written at once.
+const BATCH: usize = 256;
+
+#[derive(Debug)]
+enum Order {
+    Write(FlowRecord),
+    Flush(oneshot::Sender<()>),
+    End(oneshot::Sender<()>),
+}
+
+/// Its task ends when it is dropped, after everything was written.
+#[derive(Debug)]
+pub(super) struct Writer(mpsc::Sender<Order>);
+
+impl Writer {
+    /// Must be called within the runtime.
+    pub(super) fn start(file: LogFile) -> Self {
+        let (orders, waiting) = mpsc::channel(WAITING);
+        tokio::spawn(run(file, waiting));
+        Self(orders)
+    }
+
+    pub(super) fn write(&self, record: FlowRecord) {
+        // A disk that cannot keep up loses records, not flows.
+        let _ = self.0.try_send(Order::Write(record));
+    }
+
+    pub(super) async fn flush(&self) {
+        self.ask(Order::Flush).await;
+    }
+
+    pub(super) async fn end(&self) {
+        self.ask(Order::End).await;
+    }
+
+    async fn ask(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
+        let (done, heard) = oneshot::channel();
+        if self.0.send(order(done)).await.is_ok() {
+            // Whoever ended before has done what was asked for.
+            let _ = heard.await;
+        }
+    }
+}
+
+async fn run(mut file: LogFile, mut waiting: mpsc::Receiver<Order>) {
+    let mut orders = Vec::with_capacity(BATCH);
+    let mut complained = false;
+    while waiting.recv_many(&mut orders, BATCH).await > 0 {
+        let (mut records, mut flushed, mut ended) = (Vec::new(), Vec::new(), None);
+        for order in orders.drain(..) {
+            match order {
+                Order::Write(record) => records.push(record),
+                Order::Flush(done) => flushed.push(done),
+                Order::End(done) => ended = Some(done),
+            }
+        }
+        let written = tokio::task::spawn_blocking(move || {
+            let written = if records.is_empty() { Ok(()) } else { file.append(&records) };
+            (file, written)
+        });
+        let Ok((back, written)) = written.await else { return };
+        file = back;
+        if let Err(error) = written
+            && !complained
+        {
+            // Once: a full disk stays full for a while.
+            complained = true;
+            tracing::warn!(%error, "a workspace's network log is not written");
+        }
+        for done in flushed {
+            let _ = done.send(());
+        }
+        if let Some(done) = ended {
+            // Closed before whoever asked goes on to remove it.
+            drop(file);
+            let _ = done.send(());
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use super::super::{FlowEvent, FlowLog};
+    use super::*;
+    use crate::rules::Transport;
+
+    fn record(port: u16) -> FlowRecord {
+        let to = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port);
+        FlowRecord::now(FlowEvent::Closed, Transport::Udp, to)
+    }
+
+    #[tokio::test]
+    async fn a_log_goes_on_where_the_one_before_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = FlowLog::kept_in(dir.path());
+        (1..=600).for_each(|port| log.record(record(port)));
+        log.flush().await;
+        drop(log);
+        let log = FlowLog::kept_in(dir.path());
+        assert_eq!(log.tail(usize::MAX).len(), 600);
+        log.record(record(601));
+        assert_eq!(log.tail(1)[0].port, Some(601));
+        log.flush().await;
+        let ports: Vec<_> = FlowLog::kept_in(dir.path()).tail(2).iter().filter_map(|one| one.port).collect();
+        assert_eq!(ports, [600, 601]);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_left_its_files_writes_nothing_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = FlowLog::kept_in(dir.path());
+        log.record(record(1));
+        log.leave_files().await;
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        log.record(record(2));
+        log.flush().await;
+        log.leave_files().await;
+        assert_eq!(log.tail(10).len(), 2);
+        assert!(!dir.path().exists());
+    }
+}

@@ -1,0 +1,241 @@
+//! What a guest puts on its wire: whatever it is, the gateway goes on to serve this guest and its neighbour.
+//!
+//! The input is a list of frames, each with a byte that says how it is sent and one for its length. Some are sent as
+//! they are; the others get the heads that bring them further: those of Ethernet, of IPv4 with the right checksum.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentiso_core::network::NetworkPolicy;
+use agentiso_net::dns::{Neighbours, Reply};
+use agentiso_net::gateway::{
+    Attachment, Dialer, GATEWAY_MAC, Gateway, GatewaySettings, Limits, Names, Seat,
+};
+use agentiso_net::log::FlowLog;
+use agentiso_net::rules::{Guard, HostAddresses, Transport};
+use libfuzzer_sys::fuzz_target;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use tokio::runtime::Runtime;
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
+const GUEST: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
+const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 3);
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+
+/// Inputs that one gateway has to bear before it is exchanged for a fresh one.
+const INPUTS: u32 = 512;
+
+const QUESTION: &[u8] = b"still there?";
+
+/// Some servers answer, some refuse, some say nothing; all are on the loopback.
+#[derive(Debug)]
+struct Servers(SocketAddr);
+
+impl Dialer for Servers {
+    fn connect(&self, to: SocketAddrV4) -> Boxed<'_, io::Result<TcpStream>> {
+        Box::pin(async move {
+            match to.port() % 4 {
+                0 | 1 => TcpStream::connect(self.0).await,
+                2 => Err(io::ErrorKind::ConnectionRefused.into()),
+                _ => std::future::pending().await,
+            }
+        })
+    }
+
+    fn datagrams(&self, _: SocketAddrV4) -> Boxed<'_, io::Result<UdpSocket>> {
+        Box::pin(async move {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            socket.connect(socket.local_addr()?).await?;
+            Ok(socket)
+        })
+    }
+}
+
+/// Says every query back.
+#[derive(Debug)]
+struct Echo;
+
+impl Names for Echo {
+    fn answer<'a>(
+        &'a self,
+        _: &'a Guard,
+        neighbours: &'a dyn Neighbours,
+        query: &'a [u8],
+        _: Transport,
+    ) -> Boxed<'a, Option<Reply>> {
+        let _ = std::str::from_utf8(query).ok().and_then(|name| neighbours.address_of(name));
+        Box::pin(std::future::ready(Some(Reply { bytes: query.to_vec(), refused: None })))
+    }
+}
+
+struct World {
+    runtime: Runtime,
+    seats: Vec<(Attachment, PathBuf)>,
+    inputs: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let seats = runtime.block_on(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
+            let servers = Servers(listener.local_addr().expect("its address"));
+            tokio::spawn(serve(listener));
+            let mut settings = GatewaySettings::new(Arc::new(Echo));
+            settings.dialer = Arc::new(servers);
+            settings.limits = Limits { flows: 64, connecting: 16, associations: 16, ..Limits::DEFAULT };
+            settings.connect_deadline = Duration::from_millis(200);
+            let gateway = Gateway::new(settings);
+            [GUEST, NEIGHBOUR].map(|address| take_seat(&gateway, address)).into()
+        });
+        Self { runtime, seats, inputs: 0 }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for (seat, socket) in self.seats.drain(..) {
+            self.runtime.block_on(async {
+                tokio::time::timeout(Duration::from_secs(5), seat.detach()).await.expect("everything of it ends");
+            });
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+async fn serve(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut reading, mut writing) = stream.split();
+            let _ = tokio::io::copy(&mut reading, &mut writing).await;
+        });
+    }
+}
+
+fn mac(address: Ipv4Addr) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, address.octets()[3]]
+}
+
+fn take_seat(gateway: &Gateway, address: Ipv4Addr) -> (Attachment, PathBuf) {
+    let name = format!("gateway-frames-{}-{}", std::process::id(), address.octets()[3]);
+    let socket = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let policy = NetworkPolicy { allow_internet: true, allow_inter_vm: true, ..NetworkPolicy::default() };
+    let guard = Guard::new(policy, HostAddresses::fixed([]), GATEWAY);
+    let seat = Seat { name: format!("vm{}", address.octets()[3]), mac: mac(address), address };
+    let attachment = gateway.attach(seat, guard, FlowLog::new(), listener).expect("a seat");
+    (attachment, socket)
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+fuzz_target!(|data: &[u8]| {
+    WORLD.with_borrow_mut(|world| {
+        if world.as_ref().is_some_and(|world| world.inputs >= INPUTS) {
+            *world = None;
+        }
+        let world = world.get_or_insert_with(World::new);
+        world.inputs += 1;
+        let World { runtime, seats, .. } = world;
+        runtime.block_on(async {
+            let deadline = Duration::from_secs(5);
+            tokio::time::timeout(deadline, one_input(seats, data)).await.expect("the gateway answers");
+        });
+    });
+});
+
+async fn one_input(seats: &[(Attachment, PathBuf)], data: &[u8]) {
+    let mut wire = UnixStream::connect(&seats[0].1).await.expect("the gateway listens");
+    wire.write_all(&frames(data)).await.expect("the gateway reads");
+    is_served(&mut wire, GUEST).await;
+    let mut wire = UnixStream::connect(&seats[1].1).await.expect("the gateway listens");
+    is_served(&mut wire, NEIGHBOUR).await;
+}
+
+/// The frames of an input, each behind its length.
+fn frames(mut data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Some((&[how, length], rest)) = data.split_first_chunk::<2>() {
+        let (body, rest) = rest.split_at(usize::from(length).min(rest.len()));
+        data = rest;
+        let target = [GATEWAY, NEIGHBOUR, OUTSIDE, GUEST][usize::from(how >> 2) % 4];
+        let protocol = [1, 6, 17, how][usize::from(how >> 4) % 4];
+        let frame = match how % 4 {
+            // Shorter ones would end the connection, and with it the input.
+            0 => [body, &[0; 14]].concat(),
+            1 => ethernet(&[8, 6], body),
+            2 => ethernet(&[8, 0], body),
+            _ => ethernet(&[8, 0], &ipv4(GUEST, target, protocol, body)),
+        };
+        bytes.extend((frame.len() as u32).to_be_bytes());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+fn ethernet(kind: &[u8], body: &[u8]) -> Vec<u8> {
+    [&GATEWAY_MAC[..], &mac(GUEST), kind, body].concat()
+}
+
+fn ipv4(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8> {
+    let length = (20 + body.len()) as u16;
+    let mut packet = vec![0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, protocol, 0, 0];
+    packet[2..4].copy_from_slice(&length.to_be_bytes());
+    packet.extend(source.octets());
+    packet.extend(target.octets());
+    let sum: u32 = packet.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    packet.extend(body);
+    packet
+}
+
+/// Asks the name service until it has answered: a question may be lost behind many others.
+async fn is_served(wire: &mut UnixStream, guest: Ipv4Addr) {
+    let length = (8 + QUESTION.len()) as u16;
+    let query = [&[0x12, 0x34, 0, 53][..], &length.to_be_bytes(), &[0, 0], QUESTION].concat();
+    let packet = ipv4(guest, GATEWAY, 17, &query);
+    let frame = [&GATEWAY_MAC[..], &mac(guest), &[8, 0], &packet].concat();
+    let question = [&(frame.len() as u32).to_be_bytes()[..], &frame].concat();
+    let (mut received, mut space) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        wire.write_all(&question).await.expect("the gateway reads");
+        let patience = Duration::from_millis(50);
+        while let Ok(read) = tokio::time::timeout(patience, wire.read(&mut space)).await {
+            let count = read.expect("the gateway writes");
+            assert_ne!(count, 0, "the gateway hangs up");
+            received.extend_from_slice(&space[..count]);
+            if is_among(&mut received, guest) {
+                return;
+            }
+        }
+    }
+}
+
+/// Takes the whole frames out of what was received, and says whether the answer is one of them.
+fn is_among(received: &mut Vec<u8>, guest: Ipv4Addr) -> bool {
+    let mut answered = false;
+    while let Some(prefix) = received.first_chunk::<4>() {
+        let length = u32::from_be_bytes(*prefix) as usize;
+        assert!((14..=69_632).contains(&length), "a frame of {length} bytes");
+        let Some(frame) = received.get(4..4 + length) else { break };
+        assert_eq!((&frame[..6], &frame[6..12]), (&mac(guest)[..], &GATEWAY_MAC[..]));
+        answered |= frame.ends_with(QUESTION) && length == 14 + 20 + 8 + QUESTION.len();
+        received.drain(..4 + length);
+    }
+    answered
+}

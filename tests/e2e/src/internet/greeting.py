@@ -1,0 +1,16 @@
+"""What a port says to whoever connects, or why it says nothing."""
+import socket
+import sys
+
+try:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) as server:
+        said = b""
+        while piece := server.recv(4096):
+            said += piece
+    sys.stdout.write(said.decode() or "closed")
+except ConnectionRefusedError:
+    sys.stdout.write("refused")
+except ConnectionResetError:
+    sys.stdout.write("reset")
+except OSError as error:
+    sys.stdout.write(str(error))

@@ -1,0 +1,94 @@
+//! The servers of a namespace: one Python program, because every machine that builds this has it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::namespace::Namespace;
+
+/// Running servers, and what they have said so far.
+#[derive(Debug)]
+pub(super) struct Services {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Services {
+    pub(super) fn start(namespace: &Namespace, part: &str, dir: &Path) -> Result<Self, String> {
+        let mut child = namespace
+            .command("python3")
+            .args(["-c", include_str!("services.py"), part])
+            .arg(dir)
+            // Held as long as the child is: when it closes, the program ends.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let output = child.stdout.take().ok_or("no output")?;
+        let mut services = Self { child, lines: Arc::default() };
+        let mut output = BufReader::new(output);
+        let mut first = String::new();
+        let read = output.read_line(&mut first);
+        if read.is_err() || first != "ready\n" {
+            services.end();
+            return Err(format!("the services of the {part} namespace did not start"));
+        }
+        let lines = services.lines.clone();
+        // Ends with the services.
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+        Ok(services)
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A certificate for the names of the servers in `dir`, and the authority that signed it.
+pub(super) fn certificate(dir: &Path) -> Result<(), String> {
+    let names = "subjectAltName=DNS:good.test,DNS:www.good.test,DNS:bad.test,DNS:other.test\n";
+    std::fs::write(dir.join("names"), names).map_err(|error| error.to_string())?;
+    let steps = "\
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=authority \
+            -keyout authority.key -out authority.pem && \
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=server \
+            -keyout server.key -out server.csr && \
+        openssl x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \
+            -extfile names -out server.pem";
+    shell(dir, steps)
+}
+
+/// A repository with one commit in `dir`, bare, to be cloned by whoever may.
+pub(super) fn repository(dir: &Path) -> Result<(), String> {
+    let steps = "\
+        export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 && \
+        git init -q -b main seed && cd seed && echo 'hello from the repository' > README && git add README && \
+        git -c user.name=nobody -c user.email=nobody@good.test commit -q -m first && cd .. && \
+        git clone -q --bare seed project.git";
+    shell(dir, steps)
+}
+
+fn shell(dir: &Path, steps: &str) -> Result<(), String> {
+    let output = Command::new("sh").args(["-c", steps]).current_dir(dir).output();
+    let output = output.map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}

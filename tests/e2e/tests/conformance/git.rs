@@ -1,0 +1,46 @@
+//! What workspaces are for: code that comes from where it may come from.
+
+use agentiso_e2e::guest::policy;
+use agentiso_e2e::internet::SERVER;
+use agentiso_e2e::internet_or_skip;
+use agentiso_testkit::{Output, host_or_skip};
+use serde_json::json;
+
+use crate::Backend;
+
+pub(crate) fn a_repository_is_cloned_by_an_allowed_name_only(backend: Backend) {
+    let internet = internet_or_skip!();
+    let test = host_or_skip!(internet.host_options(backend.config()));
+    let client = test.client();
+    let ws = client.workspace_with(json!({"network_policy": {"allow_domains": ["good.test:80,443"]}}));
+    ws.write("/root/authority.pem", &internet.authority());
+    let clone = |url: &str, more: &str| -> Output {
+        ws.exec(&format!(
+            "rm -rf /root/project; GIT_SSL_CAINFO=/root/authority.pem GIT_TERMINAL_PROMPT=0 \
+             git {more} clone -q {url} /root/project"
+        ))
+    };
+    for scheme in ["http", "https"] {
+        let cloned = clone(&format!("{scheme}://good.test/project.git"), "");
+        assert_eq!(cloned.exit_code, 0, "{scheme}: {cloned:?}");
+        assert_eq!(ws.sh("cat /root/project/README"), "hello from the repository");
+
+        // Another name of the same address: not by asking for it, and not by knowing where it leads.
+        let by_name = clone(&format!("{scheme}://bad.test/project.git"), "");
+        assert_ne!(by_name.exit_code, 0);
+        assert!(by_name.stderr.contains("Could not resolve host"), "{by_name:?}");
+        let known = format!(
+            "-c http.curloptResolve=bad.test:80:{SERVER} -c http.curloptResolve=bad.test:443:{SERVER}"
+        );
+        let by_address = clone(&format!("{scheme}://bad.test/project.git"), &known);
+        assert_ne!(by_address.exit_code, 0, "{by_address:?}");
+        let literal = clone(&format!("{scheme}://{SERVER}/project.git"), "-c http.sslVerify=false");
+        assert_ne!(literal.exit_code, 0, "{literal:?}");
+    }
+    assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
+    assert!(internet.asked_for(&format!("http {SERVER} {SERVER}")).is_empty(), "{:?}", internet.asked());
+
+    policy(&ws, json!({"allow_domains": []}));
+    let offline = clone("https://good.test/project.git", "");
+    assert!(offline.stderr.contains("Could not resolve host"), "{offline:?}");
+}
