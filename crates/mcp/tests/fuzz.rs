@@ -41,10 +41,14 @@ fuzz!(
     workspace_logs,
     workspace_adopt,
     exec,
+    exec_background,
+    exec_parallel,
+    set_env,
     file_read,
     file_write,
     file_edit,
     file_list,
+    file_transfer,
     snapshot,
     workspace_fork,
     network_policy,
@@ -114,6 +118,19 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             (action == "list" || !arguments["name"].is_null())
                 && (action == "create" || arguments["include_memory"] != true)
         }
+        "exec" => {
+            let (after, timeout) = (&arguments["background_after_secs"], &arguments["timeout_secs"]);
+            after.is_null() || timeout.is_null() || after.as_f64() < timeout.as_f64()
+        }
+        "exec_background" => match action.as_str() {
+            Some("poll" | "kill") => !arguments["job_id"].is_null(),
+            Some("list") => true,
+            _ => !arguments["command"].is_null(),
+        },
+        "exec_parallel" => match (&arguments["commands"], &arguments["workspace_ids"]) {
+            (Value::Array(commands), Value::Array(workspaces)) => commands.len() == workspaces.len(),
+            _ => true,
+        },
         "workspace_create" => is_policy(&arguments["network_policy"]),
         "network_policy" => {
             let mut policy = arguments.clone();
@@ -192,6 +209,10 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
 }
 
 fn right(dice: &mut Dice, schema: &Value) -> Value {
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let choice = dice.pick(choices);
+        return right(dice, &choice);
+    }
     match schema["type"].as_str().unwrap() {
         "integer" => {
             let min = schema["minimum"].as_u64().unwrap();
@@ -204,7 +225,8 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
             // Full lists now and then, short ones mostly.
             let most = schema["maxItems"].as_u64().unwrap();
             let most = if dice.one_in(50) { most } else { most.min(12) };
-            let items = dice.below(most + 1);
+            let least = schema["minItems"].as_u64().unwrap_or(0);
+            let items = least + dice.below(most - least + 1);
             (0..items).map(|_| right(dice, &schema["items"])).collect()
         }
         "object" => {
@@ -232,6 +254,9 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
 }
 
 fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
+    if schema["anyOf"].is_array() {
+        return dice.pick(&[json!(1), json!(true), json!({}), json!([]), json!(""), json!(["\0"]), json!([1])]);
+    }
     let kind = schema["type"].as_str().unwrap();
     let other_types =
         [json!([]), json!([1, [2]]), json!(1.5e-3), json!({"a": {"b": null}}), json!(true), json!("text")];

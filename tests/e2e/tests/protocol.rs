@@ -4,14 +4,18 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 17] = [
+const TOOLS: [&str; 21] = [
     "exec",
+    "exec_background",
+    "exec_parallel",
     "file_edit",
     "file_list",
     "file_read",
+    "file_transfer",
     "file_write",
     "network_policy",
     "port_forward",
+    "set_env",
     "snapshot",
     "workspace_adopt",
     "workspace_create",

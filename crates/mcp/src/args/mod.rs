@@ -7,6 +7,7 @@
 //! (`120.0`, `1e3`: several languages have no other numbers); a number in quotes is refused, because what looks
 //! like one may be a name.
 
+mod many;
 mod names;
 mod network;
 mod param;
@@ -14,6 +15,7 @@ mod reader;
 mod values;
 mod words;
 
+pub(crate) use many::{Commands, Given, Workspaces};
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Slot, input_schema};

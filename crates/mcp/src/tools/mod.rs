@@ -1,12 +1,20 @@
 //! One file per tool.
 
 pub(crate) mod exec;
+pub(crate) mod exec_background;
+pub(crate) mod exec_kill;
+pub(crate) mod exec_parallel;
+pub(crate) mod exec_poll;
+pub(crate) mod file_download;
 pub(crate) mod file_edit;
 pub(crate) mod file_list;
 pub(crate) mod file_read;
+pub(crate) mod file_transfer;
+pub(crate) mod file_upload;
 pub(crate) mod file_write;
 pub(crate) mod network_policy;
 pub(crate) mod port_forward;
+pub(crate) mod set_env;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_create;
 pub(crate) mod snapshot_delete;
@@ -24,6 +32,9 @@ pub(crate) mod workspace_logs;
 pub(crate) mod workspace_start;
 pub(crate) mod workspace_stop;
 
+mod command;
+mod jobs;
 mod shared;
 mod snapshots;
+mod transfers;
 mod view;
