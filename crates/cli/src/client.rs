@@ -7,6 +7,7 @@ use agentiso_core::network::PolicyChange;
 use agentiso_daemon::McpOptions;
 use agentiso_daemon::PortForward;
 use agentiso_daemon::SnapshotDiff;
+use agentiso_daemon::control::jobs::{Job, JobOutput, JobParams};
 use agentiso_daemon::control::wire::{
     CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
     ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, RestoreResult, Snapshot,
@@ -67,6 +68,28 @@ impl Client {
         display: &Display,
     ) -> Result<CreateResult, Failure> {
         self.0.create(params, |event| show(display, &event)).await.map_err(refused)
+    }
+
+    /// Starts a command that goes on by itself; its number.
+    pub(crate) async fn start_job(&mut self, mut params: ExecParams) -> Result<u64, Failure> {
+        params.workspace = self.resolve(&params.workspace).await?;
+        Ok(self.0.start_job(params).await.map_err(refused)?.job_id)
+    }
+
+    pub(crate) async fn jobs(&mut self, wanted: &str) -> Result<Vec<Job>, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.jobs(&wanted).await.map_err(refused)
+    }
+
+    /// Of a workspace that was resolved already: it is asked for again and again.
+    pub(crate) async fn job_output(&mut self, params: JobParams) -> Result<JobOutput, Failure> {
+        self.0.poll_job(params).await.map_err(refused)
+    }
+
+    /// Whether it still runs.
+    pub(crate) async fn kill_job(&mut self, wanted: &str, job: u64, signal: i32) -> Result<bool, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        Ok(self.0.kill_job(&wanted, job, signal).await.map_err(refused)?.running)
     }
 
     /// Runs a command; its output goes to `on_event`.

@@ -15,6 +15,7 @@ use agentiso_core::quota::QuotaExceeded;
 use agentiso_core::rate::RateLimited;
 use agentiso_core::resources::OutOfRange;
 use agentiso_core::space::HostSpaceShort;
+use agentiso_host::transfer::TransferError;
 use agentiso_net::gateway::ForwardError;
 use thiserror::Error;
 
@@ -134,6 +135,12 @@ pub enum OpError {
         #[source]
         source: AgentFailure,
     },
+    #[error("nothing was transferred to or from workspace {name}: {source}")]
+    Transfer {
+        name: WorkspaceName,
+        #[source]
+        source: TransferError,
+    },
     #[error("the machine of workspace {name} ended during the call: {reason}")]
     MachineDied { name: WorkspaceName, reason: String },
     #[error("workspace {name} could not be destroyed: {source}")]
@@ -210,8 +217,10 @@ impl OpError {
             Self::Boot { .. } => "boot_failed",
             Self::HostUnfit { .. } => "host_unfit",
             Self::Guest { source: AgentFailure::Refused { code, .. }, .. } => code.as_str(),
+            Self::Guest { source: AgentFailure::Unsupported { .. }, .. } => "unsupported",
             Self::Guest { source: AgentFailure::Silent { .. }, .. } => "guest_silent",
             Self::Guest { source: AgentFailure::Broken { .. }, .. } => "guest_unreachable",
+            Self::Transfer { source, .. } => transfer_code(source),
             Self::MachineDied { .. } => "machine_died",
             Self::Erase { .. } => "destroy_failed",
             Self::Ledger(LedgerError::NoSpace { .. }) => "no_space",
@@ -308,6 +317,10 @@ impl OpError {
             Self::Git(error) => return error.hint(),
             Self::Prepare(error) => error.hint().to_owned(),
             Self::Swarm(error) => error.hint().to_owned(),
+            Self::Guest { source: AgentFailure::Unsupported { .. }, .. } => {
+                "workspace_stop and workspace_start bring up the agent of this server, but end what runs in it".to_owned()
+            }
+            Self::Transfer { source, .. } => return transfer_hint(source),
             Self::OutOfRange(_)
             | Self::Guest { source: AgentFailure::Refused { .. }, .. }
             | Self::Logs { .. }
@@ -375,6 +388,7 @@ impl OpError {
             | Self::Unsupported { .. }
             | Self::HostUnfit { .. }
             | Self::Guest { .. }
+            | Self::Transfer { .. }
             | Self::Erase { .. }
             | Self::Ledger(_)
             | Self::Busy { .. }
@@ -437,7 +451,8 @@ impl OpError {
             | Self::BrokenImage { .. }
             | Self::Unsupported { .. }
             | Self::HostUnfit { .. }
-            | Self::Guest { source: AgentFailure::Refused { .. }, .. }
+            | Self::Guest { source: AgentFailure::Refused { .. } | AgentFailure::Unsupported { .. }, .. }
+            | Self::Transfer { .. }
             | Self::MachineDied { .. }
             | Self::Erase { .. }
             | Self::Ledger(_)
@@ -459,6 +474,34 @@ impl OpError {
             }
         }
     }
+}
+
+fn transfer_code(error: &TransferError) -> &'static str {
+    match error {
+        error if error.is_out_of_space() => "no_space",
+        TransferError::Outside { .. } => "outside_transfer_dir",
+        TransferError::Link { .. } => "is_link",
+        TransferError::Missing { .. } | TransferError::NoParent { .. } => "host_path_not_found",
+        TransferError::Special { .. } => "not_regular",
+        TransferError::Exists { .. } => "file_exists",
+        TransferError::BadName { .. } => "bad_path",
+        TransferError::Tree { .. } | TransferError::Io { .. } => "transfer_failed",
+    }
+}
+
+fn transfer_hint(error: &TransferError) -> Option<String> {
+    let text = match error {
+        error if error.is_out_of_space() => "free space on the host's disk",
+        TransferError::Outside { .. } | TransferError::BadName { .. } => {
+            "give a path relative to the transfer directory; [server] transfer_dir says where that is"
+        }
+        TransferError::Link { .. } => "give the path that the link leads to, if that is inside",
+        TransferError::Missing { .. } => "put the file into the transfer directory of the host first",
+        TransferError::NoParent { .. } => "choose a path in a directory that exists",
+        TransferError::Exists { .. } => "choose a path where nothing is, or only an empty directory",
+        TransferError::Special { .. } | TransferError::Tree { .. } | TransferError::Io { .. } => return None,
+    };
+    Some(text.to_owned())
 }
 
 fn refusal_hint(refusal: Refusal) -> &'static str {

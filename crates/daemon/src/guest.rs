@@ -1,5 +1,11 @@
 //! Commands and files in one running guest, for as long as its machine lives.
 
+mod jobs;
+mod pipes;
+mod transfer;
+
+pub use transfer::Transferred;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +19,8 @@ use futures::{Stream, StreamExt};
 use crate::error::OpError;
 use crate::first_turn::Turn;
 use crate::machines::{
-    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, Machine, WriteFile,
+    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, ListOptions, Machine,
+    WriteFile,
 };
 use crate::session::{Call, Session};
 
@@ -124,9 +131,9 @@ impl Guest {
         self.alive("editing a file", self.agent.edit_file(path, old, new, all)).await
     }
 
-    pub async fn list_dir(&self, path: &GuestPath) -> Result<DirListing, OpError> {
+    pub async fn list_dir(&self, path: &GuestPath, options: &ListOptions) -> Result<DirListing, OpError> {
         let _call = self.session.begin_call();
-        self.alive("listing a directory", self.agent.list_dir(path)).await
+        self.alive("listing a directory", self.agent.list_dir(path, options)).await
     }
 
     /// Waits for the answer, but no longer than the machine lives.

@@ -39,7 +39,7 @@ mod templates;
 pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
 pub use git::GitError;
-pub use guest::{ExecStream, Guest};
+pub use guest::{ExecStream, Guest, Transferred};
 pub use info::{
     Adopted, BatchForked, BulkAdopted, CreateRequest, Created, ExportRequest, Exported, ForkFailed,
     ForkManyRequest, ForkRequest, Forked, ForkedFrom, ImportRequest, Imported, LogKind, Logs, MAX_FORKS,
@@ -47,9 +47,9 @@ pub use info::{
 };
 pub use lock::{LockError, running_daemon};
 pub use machines::{
-    AgentFailure, Captured, ChangedPath, ChangedPaths, DirEntry, DirListing, EntryKind, ExecEvent,
-    ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, OutputStream, Progress, QemuMachines, Rung,
-    SnapshotDiff, TemplateInfo, WriteFile,
+    AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,
+    ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, JobQuery, JobState, JobSummary,
+    ListOptions, OutputStream, Progress, QemuMachines, Rung, SnapshotDiff, TemplateInfo, WriteFile,
 };
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};

@@ -97,7 +97,7 @@ impl Session {
         self.shared().config.resource_limits()
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
 
@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// Nothing is begun on a disk that is nearly full.
-    fn refuse_when_full(&self) -> Result<(), OpError> {
+    pub(crate) fn refuse_when_full(&self) -> Result<(), OpError> {
         let space = self.shared().machines.host_space();
         self.shared().space.promise(space, 0).map(drop).map_err(OpError::from)
     }

@@ -14,6 +14,7 @@ pub mod console;
 pub mod exec;
 pub mod files;
 pub mod init;
+pub mod jobs;
 pub mod machine;
 pub mod port;
 pub mod server;

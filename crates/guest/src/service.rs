@@ -1,11 +1,13 @@
 //! The calls of the protocol, each handed to the module that does the work.
 
+mod file_calls;
+mod job_calls;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
 use agentiso_protocol::schema::v1;
 use agentiso_protocol::schema::v1::guest_server::Guest;
-use agentiso_protocol::schema::v1::write_file_request::Part;
 use agentiso_protocol::{ErrorCode, limits, version};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,10 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::exec::{self, ExecError, Graveyard};
-use crate::files::{self, FileError, GuestPath, Piece};
+use crate::exec::{self, ExecError, Graveyard, Variables};
+use crate::files;
+use crate::jobs::Jobs;
 use crate::machine::{Machine, MachineError};
 use crate::spawn::SpawnError;
+use file_calls::{file_status, parse_path};
 
 /// Messages of one transfer on their way between a thread and the connection.
 const QUEUED_MESSAGES: usize = 4;
@@ -30,6 +34,9 @@ pub struct Agent {
     file_calls: Arc<Semaphore>,
     waiting_file_calls: Semaphore,
     graveyard: Graveyard,
+    jobs: Jobs,
+    waiting_polls: Semaphore,
+    variables: Variables,
     shut_down: CancellationToken,
     started_ns: u64,
 }
@@ -42,12 +49,16 @@ impl Agent {
     pub fn new(machine: Arc<dyn Machine>) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let started = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+        let graveyard = Graveyard::default();
         Self {
             machine,
             execs: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_EXECS)),
             file_calls: Arc::new(Semaphore::new(limits::MAX_CONCURRENT_FILE_CALLS)),
             waiting_file_calls: Semaphore::new(limits::MAX_WAITING_FILE_CALLS),
-            graveyard: Graveyard::default(),
+            jobs: Jobs::new(graveyard.clone()),
+            graveyard,
+            waiting_polls: Semaphore::new(limits::MAX_WAITING_POLLS),
+            variables: Variables::default(),
             shut_down: CancellationToken::new(),
             started_ns: u64::try_from(started).unwrap_or(0),
         }
@@ -90,50 +101,6 @@ impl Agent {
         let result = blocking(move || work(&*machine)).await?;
         result.map(Response::new).map_err(|error| error.code().status(chain(&error)))
     }
-
-    /// Waits until this call about a file may run. Such calls are short, so a burst of them queues.
-    async fn turn_of_file_call(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let busy = || too_many("file calls");
-        let _place = self.waiting_file_calls.try_acquire().map_err(|_none| busy())?;
-        let turn = Arc::clone(&self.file_calls).acquire_owned();
-        let turn = tokio::time::timeout(limits::MAX_FILE_CALL_WAIT, turn).await;
-        turn.map_err(|_late| busy())?.map_err(|_closed| busy())
-    }
-
-    /// Runs something that blocks, for a call about a file.
-    async fn on_file<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
-    ) -> Answer<T> {
-        self.ready()?;
-        let permit = self.turn_of_file_call().await?;
-        let result = blocking(move || {
-            let _permit = permit;
-            work()
-        })
-        .await?;
-        result.map(Response::new).map_err(|error| file_status(&error))
-    }
-
-    /// Runs something that blocks and sends one message after the other.
-    async fn stream_file<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut dyn FnMut(T) -> bool) -> Result<(), FileError> + Send + 'static,
-    ) -> Answer<Messages<T>> {
-        self.ready()?;
-        let permit = self.turn_of_file_call().await?;
-        let (sender, messages) = mpsc::channel(QUEUED_MESSAGES);
-        // The thread ends when the receiver is gone: its next message is refused.
-        tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let result = work(&mut |message| sender.blocking_send(Ok(message)).is_ok());
-            if let Err(error) = result {
-                // Without a receiver nobody wants to know.
-                drop(sender.blocking_send(Err(file_status(&error))));
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
-    }
 }
 
 fn permit(semaphore: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Status> {
@@ -161,11 +128,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn file_status(error: &FileError) -> Status {
-    // Its text names the cause already.
-    error.code().status(error.to_string())
-}
-
 fn exec_status(error: &ExecError) -> Status {
     let code = match error {
         ExecError::Workdir { .. } | ExecError::Spawn(SpawnError::Workdir(_)) => ErrorCode::BadWorkdir,
@@ -184,15 +146,12 @@ fn invalid(error: impl std::fmt::Display) -> Status {
     ErrorCode::Invalid.status(error.to_string())
 }
 
-fn parse_path(bytes: &[u8]) -> Result<GuestPath, Status> {
-    GuestPath::parse(bytes).map_err(|error| file_status(&error))
-}
-
 #[tonic::async_trait]
 impl Guest for Agent {
     type ExecStream = Messages<v1::ExecEvent>;
     type ReadFileStream = Messages<v1::ReadFileChunk>;
     type ListDirStream = Messages<v1::ListDirBatch>;
+    type ReadTreeStream = Messages<v1::ReadTreeChunk>;
 
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Answer<v1::HelloResponse> {
         let theirs = request.into_inner().protocol;
@@ -236,7 +195,7 @@ impl Guest for Agent {
         let permit = permit(&self.execs, "commands")?;
         let request = request.into_inner();
         let stream = request.stream;
-        let request = exec::check(request).map_err(invalid)?;
+        let request = exec::check(request, &self.variables).map_err(invalid)?;
         if !stream {
             // The answer begins when there is one: everything goes out in one piece.
             let _permit = permit;
@@ -273,37 +232,43 @@ impl Guest for Agent {
         &self,
         request: Request<Streaming<v1::WriteFileRequest>>,
     ) -> Answer<v1::WriteFileResponse> {
-        self.ready()?;
-        let permit = self.turn_of_file_call().await?;
-        let mut parts = request.into_inner();
-        let Some(Part::Header(header)) = parts.message().await?.and_then(|message| message.part) else {
-            return Err(invalid("an upload begins with a header"));
-        };
-        let (sender, mut pieces) = mpsc::channel(QUEUED_MESSAGES);
-        // When this call is dropped so is the sender; the thread then finds no end and removes what it wrote.
-        let writer = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            files::write(&header, || pieces.blocking_recv())
-        });
-        while let Some(message) = parts.message().await? {
-            let piece = match message.part {
-                Some(Part::Data(data)) if data.len() <= limits::MAX_CHUNK_BYTES => Piece::Data(data),
-                Some(Part::End(end)) => Piece::End(end.size),
-                Some(Part::Data(_) | Part::Header(_)) | None => {
-                    return Err(invalid("a part of no known kind"));
-                }
-            };
-            let last = matches!(piece, Piece::End(_));
-            // The writer stops early only with an error, which is its result.
-            if sender.send(piece).await.is_err() || last {
-                break;
-            }
-        }
-        drop(sender);
-        let result =
-            writer.await.map_err(|_panic| ErrorCode::System.status("the agent failed during the call"))?;
-        let size = result.map_err(|error| file_status(&error))?;
-        Ok(Response::new(v1::WriteFileResponse { size }))
+        self.upload(request, |header, next| files::write(header, next)).await
+    }
+
+    async fn write_tree(
+        &self,
+        request: Request<Streaming<v1::WriteFileRequest>>,
+    ) -> Answer<v1::WriteFileResponse> {
+        self.upload(request, |header, next| files::write_tree(header, next)).await
+    }
+
+    async fn read_tree(&self, request: Request<v1::ReadTreeRequest>) -> Answer<Self::ReadTreeStream> {
+        let path = parse_path(&request.into_inner().path)?;
+        self.stream_file(move |send| files::read_tree(&path, send)).await
+    }
+
+    async fn start_job(&self, request: Request<v1::StartJobRequest>) -> Answer<v1::StartJobResponse> {
+        self.job_started(request)
+    }
+
+    async fn poll_job(&self, request: Request<v1::PollJobRequest>) -> Answer<v1::PollJobResponse> {
+        self.job_polled(request).await
+    }
+
+    async fn kill_job(&self, request: Request<v1::KillJobRequest>) -> Answer<v1::KillJobResponse> {
+        self.job_killed(request).await
+    }
+
+    async fn list_jobs(&self, _request: Request<v1::ListJobsRequest>) -> Answer<v1::ListJobsResponse> {
+        Ok(Response::new(v1::ListJobsResponse { jobs: self.jobs.list() }))
+    }
+
+    async fn exec_or_job(&self, request: Request<v1::ExecOrJobRequest>) -> Answer<v1::ExecOrJobResponse> {
+        self.run_or_keep(request).await
+    }
+
+    async fn set_env(&self, request: Request<v1::SetEnvRequest>) -> Answer<v1::SetEnvResponse> {
+        self.env_set(request)
     }
 
     async fn edit_file(&self, request: Request<v1::EditFileRequest>) -> Answer<v1::EditFileResponse> {
@@ -319,7 +284,8 @@ impl Guest for Agent {
     async fn list_dir(&self, request: Request<v1::ListDirRequest>) -> Answer<Self::ListDirStream> {
         let request = request.into_inner();
         let path = parse_path(&request.path)?;
-        self.stream_file(move |send| files::list(&path, request.limit, send)).await
+        let wanted = files::Wanted::parse(&request).map_err(|error| file_status(&error))?;
+        self.stream_file(move |send| files::list(&path, &wanted, send)).await
     }
 
     async fn stat(&self, request: Request<v1::StatRequest>) -> Answer<v1::StatResponse> {

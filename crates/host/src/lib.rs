@@ -32,6 +32,7 @@ pub mod snapshot;
 pub mod spec;
 pub mod strays;
 pub mod templates;
+pub mod transfer;
 
 pub use agentiso_diff as diff;
 pub use boot::BootError;

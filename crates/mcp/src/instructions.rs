@@ -28,6 +28,11 @@ pub(crate) fn render(profile: &Profile) -> String {
          new shell: directory and variables do not carry over, files do.",
     );
     line(
+        has("exec_background"),
+        "exec_background is for servers and long work: start, poll, kill. Jobs go on without you.",
+    );
+    line(has("set_env"), "set_env gives variables to all later commands of a workspace.");
+    line(
         has("file_write") || has("file_read"),
         "Paths are absolute; /workspace is the place for your work. The file tools need no shell quoting.",
     );

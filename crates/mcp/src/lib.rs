@@ -14,6 +14,7 @@ mod call;
 pub mod docs;
 mod handler;
 mod instructions;
+mod nearest;
 mod profile;
 mod progress;
 mod registry;

@@ -43,10 +43,14 @@ fuzz!(
     workspace_logs,
     workspace_adopt,
     exec,
+    exec_background,
+    exec_parallel,
+    set_env,
     file_read,
     file_write,
     file_edit,
     file_list,
+    file_transfer,
     snapshot,
     workspace_fork,
     network_policy,
@@ -143,6 +147,19 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             (action == "list" || !arguments["name"].is_null())
                 && (action == "create" || arguments["include_memory"] != true)
         }
+        "exec" => {
+            let (after, timeout) = (&arguments["background_after_secs"], &arguments["timeout_secs"]);
+            after.is_null() || timeout.is_null() || after.as_f64() < timeout.as_f64()
+        }
+        "exec_background" => match action.as_str() {
+            Some("poll" | "kill") => !arguments["job_id"].is_null(),
+            Some("list") => true,
+            _ => !arguments["command"].is_null(),
+        },
+        "exec_parallel" => match (&arguments["commands"], &arguments["workspace_ids"]) {
+            (Value::Array(commands), Value::Array(workspaces)) => commands.len() == workspaces.len(),
+            _ => true,
+        },
         "workspace_create" => is_policy(&arguments["network_policy"]),
         "network_policy" => {
             let mut policy = arguments.clone();
@@ -221,6 +238,10 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
 }
 
 fn right(dice: &mut Dice, schema: &Value) -> Value {
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let choice = dice.pick(choices);
+        return right(dice, &choice);
+    }
     match schema["type"].as_str().unwrap() {
         "integer" => {
             let min = schema["minimum"].as_u64().unwrap();
@@ -274,6 +295,9 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
 }
 
 fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
+    if schema["anyOf"].is_array() {
+        return dice.pick(&[json!(1), json!(true), json!({}), json!([]), json!(""), json!(["\0"]), json!([1])]);
+    }
     let kind = schema["type"].as_str().unwrap();
     let other_types =
         [json!([]), json!([1, [2]]), json!(1.5e-3), json!({"a": {"b": null}}), json!(true), json!("text")];

@@ -51,6 +51,10 @@ codes! {
     LinkLoop = "link_loop" => FailedPrecondition,
     /// The text to be replaced does not occur.
     NoMatch = "no_match" => FailedPrecondition,
+    /// The directory is there already and has something in it.
+    NotEmpty = "not_empty" => FailedPrecondition,
+    /// There is no such job, or it was forgotten.
+    NoJob = "no_job" => NotFound,
     /// The working directory of a command does not exist or is no directory.
     BadWorkdir = "bad_workdir" => FailedPrecondition,
     /// The shell could not be started.

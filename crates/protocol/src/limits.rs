@@ -40,6 +40,34 @@ pub const MAX_COMMAND_BYTES: usize = 127 * 1024;
 /// the stack limit, 2 MiB by default.
 pub const MAX_ENV_BYTES: usize = 512 * 1024;
 
+/// Jobs that an agent knows. When there are more, the oldest of those that have ended is forgotten.
+pub const MAX_JOBS: usize = 1000;
+
+/// Jobs running at once. Each takes three of the agent's thousand descriptors.
+pub const MAX_RUNNING_JOBS: usize = 200;
+
+/// First bytes kept of each output stream of a job: how it began.
+pub const JOB_HEAD_BYTES: usize = 512 * 1024;
+
+/// Last bytes kept of each output stream of a job, beyond the first.
+pub const JOB_TAIL_BYTES: usize = MAX_CAPTURE_BYTES as usize - JOB_HEAD_BYTES;
+
+/// Bytes kept of the output of all jobs together, a quarter of the smallest machine. When there is more, the output of
+/// jobs that have ended is forgotten first, then the oldest output of those that run.
+pub const MAX_JOBS_OUTPUT_BYTES: usize = 32 * MIB as usize;
+
+/// Bytes of a job's command that a list of jobs shows.
+pub const MAX_JOB_TITLE_BYTES: usize = 200;
+
+/// Longest time a poll waits for the end of a job.
+pub const MAX_POLL_WAIT_MS: u32 = 60_000;
+
+/// Polls that wait at once; others are answered at once. Bounded, so that streams remain for everything else.
+pub const MAX_WAITING_POLLS: usize = 16;
+
+/// Variables that are given to all commands. Half of what one command can have, so that a call can add its own.
+pub const MAX_STORED_ENV_BYTES: usize = MAX_ENV_BYTES / 2;
+
 /// The kernel's PATH_MAX without the terminating zero byte.
 pub const MAX_PATH_BYTES: usize = 4095;
 
@@ -54,6 +82,12 @@ pub const MAX_DIR_ENTRIES: u32 = 50_000;
 
 /// Entries in one message of a listing: 255 byte names stay far below [`MAX_MESSAGE_BYTES`].
 pub const DIR_BATCH_ENTRIES: usize = 512;
+
+/// Levels of directories in one listing.
+pub const MAX_LIST_DEPTH: u32 = 64;
+
+/// A pattern for names in a listing.
+pub const MAX_GLOB_BYTES: usize = 1024;
 
 /// Echo payload.
 pub const MAX_PING_BYTES: usize = 64 * 1024;
@@ -98,8 +132,13 @@ const MIB: u64 = 1024 * 1024;
 const _: () = {
     assert!(CHUNK_BYTES <= MAX_CHUNK_BYTES && MAX_CHUNK_BYTES < MAX_MESSAGE_BYTES);
     let file_calls = MAX_CONCURRENT_FILE_CALLS + MAX_WAITING_FILE_CALLS;
-    assert!(MAX_CONCURRENT_EXECS + file_calls < MAX_CONCURRENT_STREAMS as usize);
+    assert!(MAX_CONCURRENT_EXECS + MAX_WAITING_POLLS + file_calls < MAX_CONCURRENT_STREAMS as usize);
+    assert!(3 * (MAX_CONCURRENT_EXECS + MAX_RUNNING_JOBS) < 900);
+    assert!(MAX_RUNNING_JOBS < MAX_JOBS && MAX_JOBS * (MAX_JOB_TITLE_BYTES + 100) < MAX_MESSAGE_BYTES);
+    assert!(JOB_HEAD_BYTES + JOB_TAIL_BYTES <= MAX_CAPTURE_BYTES as usize);
     assert!(DIR_BATCH_ENTRIES * 512 < MAX_MESSAGE_BYTES);
+    // Paths instead of names, in a listing of several levels.
+    assert!(DIR_BATCH_ENTRIES * (MAX_PATH_BYTES + 100) < MAX_MESSAGE_BYTES);
     assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
     // Percent encoding may triple a text in a header.
     assert!(3 * MAX_ERROR_TEXT_BYTES < MAX_HEADER_LIST_BYTES as usize);

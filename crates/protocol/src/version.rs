@@ -10,8 +10,22 @@ pub const CURRENT: u32 = 1;
 pub const OLDEST: u32 = 1;
 
 /// Features of an agent built from this code; a host asks for a feature instead of comparing versions.
-pub const FEATURES: &[&str] =
-    &["clock.catch_up", "exec.stream", "exec.tail", "files.edit", "root.attach", "root.grow", "shutdown"];
+pub const FEATURES: &[&str] = &[
+    "clock.catch_up",
+    "env.set",
+    "exec.stream",
+    "exec.tail",
+    "files.edit",
+    LIST_TREES,
+    "files.tree",
+    "jobs",
+    "root.attach",
+    "root.grow",
+    "shutdown",
+];
+
+/// An agent without it lists one directory, whatever depth and pattern it is asked for.
+pub const LIST_TREES: &str = "files.list_trees";
 
 /// The generation to be spoken with a peer whose highest is `theirs`, if there is one.
 pub fn settle(theirs: u32) -> Option<u32> {

@@ -137,3 +137,42 @@ fn a_listing_is_sorted_complete_and_typed() {
     ws.tool_error("file_list", json!({"path": "/l/file"})).mentions(&["/l/file", "directory"]);
     ws.tool_error("file_list", json!({"path": "/none"})).mentions(&["/none"]);
 }
+
+#[test]
+fn an_edit_may_replace_all_and_a_miss_shows_the_nearest() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.write("/e.rs", "fn main() {\n    let name = \"a\";\n    print(name);\n}\n");
+    let edit = |old: &str, new: &str, all: bool| {
+        json!({"path": "/e.rs", "old_string": old, "new_string": new, "replace_all": all})
+    };
+    let done = ws.tool("file_edit", edit("name", "word", true));
+    assert_eq!(done.structured["replacements"], 2);
+    assert_eq!(ws.read("/e.rs"), "fn main() {\n    let word = \"a\";\n    print(word);\n}\n");
+    let miss = ws.tool_error("file_edit", edit("let word = \"a\";\n\tprint(word);", "", false));
+    miss.mentions(&["line 2", "white space", "    print(word);"]);
+    assert_eq!((miss.code(), &miss.structured["nearest"]["line"]), ("no_match", &json!(2)));
+    let far = ws.tool_error("file_edit", edit("SELECT * FROM t", "", true));
+    assert!(far.structured.get("nearest").is_none(), "{}", far.text);
+}
+
+#[test]
+fn a_listing_may_have_several_levels_and_a_pattern() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let ws = client.workspace();
+    ws.sh("mkdir -p /t/src/deep; touch /t/a.rs /t/.h /t/src/b.rs /t/src/deep/c.rs /t/src/deep/d.txt; ln -s / /t/root");
+    let names = |more: serde_json::Value| {
+        let mut arguments = more;
+        arguments["path"] = json!("/t");
+        let list = ws.tool("file_list", arguments).json();
+        list.as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(json!({"depth": 2})), [".h", "a.rs", "root", "src", "src/b.rs", "src/deep"]);
+    assert_eq!(names(json!({"depth": 9, "glob": "*.rs"})), ["a.rs", "src/b.rs", "src/deep/c.rs"]);
+    assert_eq!(names(json!({"depth": 9, "glob": "src/**/*.txt"})), ["src/deep/d.txt"]);
+    ws.tool_error("file_list", json!({"path": "/t", "depth": 0})).mentions(&["between 1 and 64"]);
+    let whole = ws.tool("file_list", json!({"path": "/", "depth": 64, "glob": "proc/*"})).json();
+    assert_eq!(whole, json!([]), "other file systems are not entered");
+}

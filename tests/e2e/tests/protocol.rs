@@ -4,11 +4,14 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 25] = [
+const TOOLS: [&str; 29] = [
     "exec",
+    "exec_background",
+    "exec_parallel",
     "file_edit",
     "file_list",
     "file_read",
+    "file_transfer",
     "file_write",
     "git_clone",
     "git_commit",
@@ -17,6 +20,7 @@ const TOOLS: [&str; 25] = [
     "git_status",
     "network_policy",
     "port_forward",
+    "set_env",
     "snapshot",
     "swarm_run",
     "workspace_adopt",

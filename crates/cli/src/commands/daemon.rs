@@ -7,7 +7,11 @@ use agentiso_daemon::running_daemon;
 use agentiso_mcp::Mcp;
 use clap::Subcommand;
 use serde_json::json;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::client::{self, Client};
 use crate::context::Context;
@@ -81,6 +85,8 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
         .with_ansi(output::stderr_has_colour())
         // A log on a disk that is full must not end whoever writes to it.
         .log_internal_errors(false)
+        .finish()
+        .with(filter_fn(is_loggable))
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -91,6 +97,11 @@ fn foreground(context: &Context) -> Result<ExitCode, Failure> {
     runtime.shutdown_timeout(LAST_THREADS);
     ended?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The MCP library logs whole requests below this level, and there are secrets in them.
+fn is_loggable(metadata: &Metadata<'_>) -> bool {
+    !metadata.target().starts_with("rmcp") || *metadata.level() <= Level::INFO
 }
 
 fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {

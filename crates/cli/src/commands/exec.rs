@@ -11,12 +11,14 @@ use agentiso_daemon::control::wire::{Event, ExecParams, ExecResult, Stream};
 use crate::client::Client;
 use crate::context::Context;
 use crate::failure::{Failure, INTERRUPTED, NOT_RUN, TIMED_OUT};
-use crate::{runtime, shellwords};
+use crate::{output, runtime, shellwords};
 
 /// Run a command in a workspace
 ///
 /// One word is a command for the workspace's shell; several words are a program and its arguments, which it gets
 /// unchanged. Output comes as it is written. ctrl-C kills the command and everything it started.
+///
+/// With --detach the command goes on by itself as a job, whose number is printed: see `agentiso jobs`.
 ///
 /// Ends with the command's exit code (128 and the signal's number if a signal killed it), 124 after a timeout, 125 if
 /// the command could not be run, 130 after ctrl-C.
@@ -25,13 +27,17 @@ use crate::{runtime, shellwords};
 Examples:
   agentiso exec dev -- uname -a
   agentiso exec dev -- 'cd /workspace && make 2>&1 | tail'
-  agentiso exec dev --workdir /workspace --env CI=1 --timeout 600 -- cargo test")]
+  agentiso exec dev --workdir /workspace --env CI=1 --timeout 600 -- cargo test
+  agentiso exec -d dev -- python3 -m http.server")]
 pub(crate) struct Arguments {
     /// Name, id, or the beginning of an id
     workspace: String,
     /// Kill the command after this many seconds
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
+    /// Let it go on in the background and print its number
+    #[arg(long, short, conflicts_with = "timeout")]
+    detach: bool,
     /// Where it runs [default: /root]
     #[arg(long, short = 'w', value_name = "DIR", value_parser = |text: &str| GuestPath::parse(text).map_err(|error| error.to_string()))]
     workdir: Option<GuestPath>,
@@ -69,6 +75,12 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         tail_bytes: 0,
         stream: true,
     };
+    if arguments.detach {
+        let job =
+            runtime::block_on(async { Client::open(context).await?.start_job(params).await })?.map_err(not_run)?;
+        output::line(&job.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let timeout = arguments.timeout;
     let ended = runtime::block_on(async {
         let mut client = Client::open(context).await?;
@@ -81,6 +93,10 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         Err(failure) if failure.exit_code() == INTERRUPTED => Ok(ExitCode::from(INTERRUPTED)),
         Err(failure) => Err(failure.code(NOT_RUN)),
     }
+}
+
+fn not_run(failure: Failure) -> Failure {
+    failure.code(NOT_RUN)
 }
 
 /// A reader of ours that went away does not stop the command: its exit code still matters.

@@ -8,6 +8,7 @@ mod exec;
 mod fork;
 mod image;
 mod init;
+mod jobs;
 mod logs;
 mod net;
 mod ps;
@@ -71,6 +72,7 @@ enum Command {
     Ps(ps::Arguments),
     Create(create::Arguments),
     Exec(exec::Arguments),
+    Jobs(jobs::Arguments),
     Start(start::Arguments),
     Stop(stop::Arguments),
     Rm(rm::Arguments),
@@ -99,6 +101,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Ps(arguments) => ps::run(&context, &arguments),
         Command::Create(arguments) => create::run(&context, arguments),
         Command::Exec(arguments) => exec::run(&context, arguments),
+        Command::Jobs(arguments) => jobs::run(&context, arguments),
         Command::Start(arguments) => start::run(&context, &arguments),
         Command::Stop(arguments) => stop::run(&context, &arguments),
         Command::Rm(arguments) => rm::run(&context, &arguments),

@@ -12,6 +12,7 @@ use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 use super::connect::Connected;
 use super::hello::Welcome;
 use super::server::MAX_LINE_BYTES;
+use super::jobs::{Job, JobKilled, JobOutput, JobParams, JobStarted};
 use super::wire::{
     CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
     ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request, RestoreResult,
@@ -110,6 +111,27 @@ impl ControlClient {
         on_event: impl FnMut(Event),
     ) -> Result<ExecResult, ControlError> {
         self.call(Op::Exec(params), on_event).await
+    }
+
+    pub async fn start_job(&mut self, params: ExecParams) -> Result<JobStarted, ControlError> {
+        self.ask(Op::StartJob(params)).await
+    }
+
+    pub async fn jobs(&mut self, workspace: &str) -> Result<Vec<Job>, ControlError> {
+        self.ask(Op::Jobs { workspace: workspace.to_owned() }).await
+    }
+
+    pub async fn poll_job(&mut self, params: JobParams) -> Result<JobOutput, ControlError> {
+        self.ask(Op::PollJob(params)).await
+    }
+
+    pub async fn kill_job(
+        &mut self,
+        workspace: &str,
+        job_id: u64,
+        signal: i32,
+    ) -> Result<JobKilled, ControlError> {
+        self.ask(Op::KillJob { workspace: workspace.to_owned(), job_id, signal }).await
     }
 
     pub async fn rm(&mut self, workspace: &str) -> Result<Workspace, ControlError> {

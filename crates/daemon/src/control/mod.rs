@@ -15,6 +15,7 @@
 mod client;
 mod connect;
 mod hello;
+pub mod jobs;
 mod listener;
 mod ops;
 mod ready;

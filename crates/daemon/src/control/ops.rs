@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use tokio::sync::broadcast::error::RecvError;
 
+use super::jobs;
 use super::wire::{
     Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
     ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply,
@@ -97,6 +98,12 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
         Op::Ps { state } => json(views(session.list(state))),
         Op::Create(params) => json(create(session, params, outbox).await?),
         Op::Exec(params) => json(exec(session, params, outbox).await?),
+        Op::StartJob(params) => json(jobs::start(session, params).await?),
+        Op::Jobs { workspace } => json(jobs::list(session, &workspace).await?),
+        Op::PollJob(params) => json(jobs::poll(session, params).await?),
+        Op::KillJob { workspace, job_id, signal } => {
+            json(jobs::kill(session, &workspace, job_id, signal).await?)
+        }
         Op::Rm { workspace } => json(view(session.destroy(&WorkspaceRef::parse(&workspace)).await?)),
         Op::Stop { workspace } => json(view(session.stop(&WorkspaceRef::parse(&workspace)).await?)),
         Op::Start { workspace } => {

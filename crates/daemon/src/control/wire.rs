@@ -1,6 +1,7 @@
 //! What the command line and the daemon say to each other, one JSON object per line.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::Ipv4Addr;
 
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
@@ -12,6 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::jobs::JobParams;
 use crate::error::OpError;
 use crate::info::{
     ForkFailed, ForkedFrom, LogKind, NetworkInfo, NetworkTrouble, SnapshotInfo, WorkspaceInfo,
@@ -38,6 +40,17 @@ pub enum Op {
     },
     Create(CreateParams),
     Exec(ExecParams),
+    /// Starts a command that goes on by itself.
+    StartJob(ExecParams),
+    Jobs {
+        workspace: String,
+    },
+    PollJob(JobParams),
+    KillJob {
+        workspace: String,
+        job_id: u64,
+        signal: i32,
+    },
     Rm {
         workspace: String,
     },
@@ -125,7 +138,7 @@ pub struct CreateParams {
     pub network: PolicyChange,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExecParams {
     pub workspace: String,
@@ -138,6 +151,19 @@ pub struct ExecParams {
     pub tail_bytes: u64,
     /// Whether output comes as events while the command runs.
     pub stream: bool,
+}
+
+/// Without the values of variables, which may be secrets.
+impl fmt::Debug for ExecParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecParams")
+            .field("workspace", &self.workspace)
+            .field("command", &self.command)
+            .field("workdir", &self.workdir)
+            .field("env", &self.env.keys())
+            .field("timeout_ms", &self.timeout_ms)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

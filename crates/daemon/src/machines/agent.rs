@@ -1,4 +1,4 @@
-//! What can be asked of a guest: commands and files.
+//! What can be asked of a guest: commands, jobs and files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,13 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use thiserror::Error;
 
+use super::{Command, Download, ExecOrJob, JobQuery, JobState, JobSummary, ListOptions, Pieces, Upload};
+
 /// How much of each stream is kept unless the caller says otherwise, from the tool contract.
 const DEFAULT_MAX_OUTPUT: u64 = 262_144;
 
 /// A command for the guest's `/bin/sh -c`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ExecSpec {
     pub command: String,
     /// `None`: `/root`.
@@ -30,6 +32,18 @@ pub struct ExecSpec {
     pub tail_bytes: u64,
     /// Whether output is also sent while the command runs.
     pub stream: bool,
+}
+
+/// Without the values of variables, which may be secrets.
+impl fmt::Debug for ExecSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecSpec")
+            .field("command", &self.command)
+            .field("workdir", &self.workdir)
+            .field("env", &self.env.keys())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ExecSpec {
@@ -113,7 +127,8 @@ pub enum EntryKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// File names are bytes in the guest; what is not UTF-8 in them is replaced.
+    /// File names are bytes in the guest; what is not UTF-8 in them is replaced. In a listing of several levels it is
+    /// the path below the directory.
     pub name: String,
     pub kind: EntryKind,
     pub size: u64,
@@ -135,6 +150,9 @@ pub enum AgentFailure {
     /// The guest answered: no.
     #[error("{message}")]
     Refused { code: GuestCode, message: String },
+    /// The guest's agent was frozen in a memory snapshot before there was such a call.
+    #[error("the machine's agent is older than this server and does not know {call}")]
+    Unsupported { call: &'static str },
     #[error("the guest did not answer within {seconds} s")]
     Silent { seconds: u64 },
     #[error("the connection to the guest broke: {reason}")]
@@ -164,5 +182,68 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
         replace_all: bool,
     ) -> BoxFuture<'a, Result<u64, AgentFailure>>;
 
-    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>>;
+    fn list_dir<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        options: &'a ListOptions,
+    ) -> BoxFuture<'a, Result<DirListing, AgentFailure>>;
+
+    /// Starts a command that outlives the connection.
+    fn start_job(&self, _command: Command) -> BoxFuture<'_, Result<u64, AgentFailure>> {
+        unsupported("start_job")
+    }
+
+    fn poll_job(&self, _query: JobQuery) -> BoxFuture<'_, Result<JobState, AgentFailure>> {
+        unsupported("poll_job")
+    }
+
+    /// Whether it still runs after the signal.
+    fn kill_job(&self, _id: u64, _signal: i32) -> BoxFuture<'_, Result<bool, AgentFailure>> {
+        unsupported("kill_job")
+    }
+
+    fn list_jobs(&self) -> BoxFuture<'_, Result<Vec<JobSummary>, AgentFailure>> {
+        unsupported("list_jobs")
+    }
+
+    /// Dropping the future before the command became a job kills it.
+    fn exec_or_job(
+        &self,
+        _command: Command,
+        _job_after: Duration,
+        _head_bytes: u64,
+        _tail_bytes: u64,
+    ) -> BoxFuture<'_, Result<ExecOrJob, AgentFailure>> {
+        unsupported("exec_or_job")
+    }
+
+    fn set_env(&self, _vars: BTreeMap<String, String>) -> BoxFuture<'_, Result<(), AgentFailure>> {
+        unsupported("set_env")
+    }
+
+    /// Appears whole or not at all, as everything that is sent. Says its size.
+    fn upload_file(&self, _file: WriteFile, _source: Upload) -> BoxFuture<'_, Result<u64, AgentFailure>> {
+        unsupported("upload_file")
+    }
+
+    fn download_file<'a>(&'a self, _path: &'a GuestPath) -> BoxFuture<'a, Result<Download, AgentFailure>> {
+        unsupported("download_file")
+    }
+
+    /// Unpacks an archive.
+    fn upload_tree<'a>(
+        &'a self,
+        _path: &'a GuestPath,
+        _archive: Upload,
+    ) -> BoxFuture<'a, Result<(), AgentFailure>> {
+        unsupported("upload_tree")
+    }
+
+    fn download_tree<'a>(&'a self, _path: &'a GuestPath) -> BoxFuture<'a, Result<Pieces, AgentFailure>> {
+        unsupported("download_tree")
+    }
+}
+
+fn unsupported<'a, T: Send + 'a>(call: &'static str) -> BoxFuture<'a, Result<T, AgentFailure>> {
+    Box::pin(std::future::ready(Err(AgentFailure::Unsupported { call })))
 }

@@ -4,6 +4,7 @@
 //! made and guests are spoken to. Tests put a world of their own behind it, with faults.
 
 mod agent;
+mod jobs;
 mod qemu;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 pub use agent::{
     AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecEvents, ExecOutcome, ExecSpec,
     FileContent, GuestAgent, GuestCode, OutputStream, WriteFile,
+};
+pub use jobs::{
+    Arrived, Command, Download, ExecOrJob, JobQuery, JobState, JobSummary, ListOptions, Pieces, Upload,
 };
 
 pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};

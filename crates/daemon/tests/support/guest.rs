@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent, GuestCode};
 use agentiso_daemon::{
-    AgentFailure, Captured, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, OutputStream,
-    WriteFile,
+    AgentFailure, Captured, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, ListOptions,
+    OutputStream, WriteFile,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -113,7 +113,11 @@ impl GuestAgent for FakeGuest {
         async { Err(refused()) }.boxed()
     }
 
-    fn list_dir<'a>(&'a self, _path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
+    fn list_dir<'a>(
+        &'a self,
+        _path: &'a GuestPath,
+        _options: &'a ListOptions,
+    ) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
         async { Err(refused()) }.boxed()
     }
 }

@@ -17,7 +17,7 @@ const MAX_DRAINS: usize = 256;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Reads an abandoned pipe to its end in the background.
-pub(super) fn drain(mut output: Output, graveyard: &Graveyard) {
+pub(crate) fn drain(mut output: Output, graveyard: &Graveyard) {
     if !output.is_open() || graveyard.occupied() >= MAX_DRAINS {
         return;
     }

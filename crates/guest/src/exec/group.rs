@@ -34,7 +34,7 @@ impl Graveyard {
 /// The leader is reaped last of all: until then its process id, which names the group, cannot be given to another
 /// process.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     /// Absent once it is reaped or handed to the graveyard.
     leader: Option<AsyncFd<Child>>,
     graveyard: Graveyard,
@@ -53,7 +53,7 @@ impl Group {
     }
 
     /// Resolves when the leader has ended.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         if let Some(leader) = &self.leader {
             // It fails only when the runtime is shutting down, which ends the command anyway.
             drop(leader.readable().await);
@@ -62,14 +62,19 @@ impl Group {
 
     /// Kills every process of the group.
     pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Sends a signal to every process of the group.
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(leader) = &self.leader {
             // The group may be gone already.
-            let _ = kill_process_group(leader.get_ref().pid(), Signal::KILL);
+            let _ = kill_process_group(leader.get_ref().pid(), signal);
         }
     }
 
     /// Reaps the leader if it has ended and lets the rest of the group live.
-    pub(super) fn finish(mut self) -> io::Result<Option<WaitIdStatus>> {
+    pub(crate) fn finish(mut self) -> io::Result<Option<WaitIdStatus>> {
         let Some(leader) = &self.leader else { return Ok(None) };
         let status = leader.get_ref().try_wait()?;
         if status.is_some() {

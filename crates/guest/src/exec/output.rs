@@ -52,7 +52,7 @@ thread_local! {
 
 /// The reading end of one pipe.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     state: State,
     /// Bytes read since the pipe was last watched.
     read: u64,
@@ -91,7 +91,7 @@ impl Output {
         Ok((Self { state: State::Watched(pipe), read: 0 }, write))
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state, State::Closed)
     }
 

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::fmt;
 use std::time::Duration;
 
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
+
+use super::variables::Variables;
 
 /// What a command finds in its environment unless the request says otherwise.
 const DEFAULT_ENV: [(&str, &str); 6] = [
@@ -18,7 +21,6 @@ const DEFAULT_ENV: [(&str, &str); 6] = [
 ];
 
 /// A request that can be carried out.
-#[derive(Debug)]
 pub struct CheckedExec {
     pub(super) args: [CString; 3],
     pub(super) env: Vec<CString>,
@@ -27,6 +29,24 @@ pub struct CheckedExec {
     pub(super) timeout: Duration,
     pub(super) head_bytes: usize,
     pub(super) tail_bytes: usize,
+}
+
+impl CheckedExec {
+    /// The command line.
+    pub(crate) fn shell(&self) -> &[u8] {
+        self.args[2].as_bytes()
+    }
+}
+
+/// Without the environment, whose values may be secrets.
+impl fmt::Debug for CheckedExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckedExec")
+            .field("args", &self.args)
+            .field("workdir", &self.workdir)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a request cannot be carried out.
@@ -60,8 +80,8 @@ pub enum RequestError {
     Capture,
 }
 
-/// Checks a request from the host.
-pub fn check(request: v1::ExecRequest) -> Result<CheckedExec, RequestError> {
+/// Checks a request from the host. The command gets the stored variables as well; those of the request win.
+pub fn check(request: v1::ExecRequest, stored: &Variables) -> Result<CheckedExec, RequestError> {
     if request.shell.is_empty() {
         return Err(RequestError::Empty);
     }
@@ -80,12 +100,19 @@ pub fn check(request: v1::ExecRequest) -> Result<CheckedExec, RequestError> {
     }
     Ok(CheckedExec {
         args: [c"sh".to_owned(), c"-c".to_owned(), shell],
-        env: environment(request.env)?,
+        env: environment(stored.all(), request.env)?,
         workdir,
         timeout: Duration::from_millis(request.timeout_ms),
         head_bytes: request.head_bytes as usize,
         tail_bytes: request.tail_bytes as usize,
     })
+}
+
+/// Checks a request for a job, which has no time limit and keeps its output elsewhere.
+pub fn check_job(request: v1::StartJobRequest, stored: &Variables) -> Result<CheckedExec, RequestError> {
+    let v1::StartJobRequest { shell, workdir, env } = request;
+    let timeout_ms = limits::MAX_EXEC_TIMEOUT_MS;
+    check(v1::ExecRequest { shell, workdir, env, timeout_ms, ..v1::ExecRequest::default() }, stored)
 }
 
 fn string(what: &'static str, bytes: impl Into<Vec<u8>>, limit: usize) -> Result<CString, RequestError> {
@@ -96,18 +123,26 @@ fn string(what: &'static str, bytes: impl Into<Vec<u8>>, limit: usize) -> Result
     CString::new(bytes).map_err(|_zero| RequestError::ZeroByte(what))
 }
 
-fn environment(given: impl IntoIterator<Item = (String, String)>) -> Result<Vec<CString>, RequestError> {
+/// What these variables take of the room that the kernel gives.
+pub(super) fn env_size(variables: &BTreeMap<String, String>) -> usize {
+    variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
+}
+
+fn environment(
+    stored: BTreeMap<String, String>,
+    given: impl IntoIterator<Item = (String, String)>,
+) -> Result<Vec<CString>, RequestError> {
     const WHAT: &str = "the environment";
     let mut all: BTreeMap<String, String> =
         DEFAULT_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    all.extend(stored);
     for (name, value) in given {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(RequestError::EnvName(name));
         }
         all.insert(name, value);
     }
-    let size: usize = all.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    if size > limits::MAX_ENV_BYTES {
+    if env_size(&all) > limits::MAX_ENV_BYTES {
         return Err(RequestError::TooLong { what: WHAT, limit: limits::MAX_ENV_BYTES });
     }
     all.into_iter()
@@ -120,7 +155,7 @@ mod tests {
     use agentiso_protocol::limits;
     use agentiso_protocol::schema::v1::ExecRequest;
 
-    use super::{RequestError, check};
+    use super::{RequestError, Variables, check};
 
     fn request() -> ExecRequest {
         ExecRequest { shell: "true".into(), timeout_ms: 1, ..ExecRequest::default() }
@@ -131,7 +166,7 @@ mod tests {
         let refused = |change: fn(&mut ExecRequest)| {
             let mut request = request();
             change(&mut request);
-            check(request).expect_err("it is refused")
+            check(request, &Variables::default()).expect_err("it is refused")
         };
         assert_eq!(refused(|r| r.shell = "".into()), RequestError::Empty);
         assert_eq!(refused(|r| r.shell = "a\0b".into()), RequestError::ZeroByte("the command"));
@@ -149,11 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn given_variables_win_over_defaults() {
+    fn given_variables_win_over_stored_ones_and_these_over_defaults() {
+        let stored = Variables::default();
+        let pairs = [("HOME", "/stored"), ("USER", "stored"), ("KEY", "stored")];
+        assert_eq!(stored.add(pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))), Ok(3));
         let mut request = request();
         request.env.insert("HOME".into(), "/home".into());
-        let env = check(request).expect("it is fine").env;
+        let checked = check(request, &stored).expect("it is fine");
+        assert!(!format!("{checked:?}").contains("stored"), "values are not shown");
+        let env = checked.env;
         assert!(env.contains(&c"HOME=/home".to_owned()));
+        assert!(env.contains(&c"USER=stored".to_owned()) && env.contains(&c"KEY=stored".to_owned()));
         assert!(env.contains(&c"TERM=dumb".to_owned()));
         assert!(!env.contains(&c"HOME=/root".to_owned()));
     }

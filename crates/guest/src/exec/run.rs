@@ -30,7 +30,7 @@ use crate::spawn::{Program, ProgramFile, SpawnError, spawn};
 
 /// How long output is still waited for after the shell has ended while another process holds its pipes. What the
 /// shell itself printed is in the pipes by then; this is for the end of a pipeline that the shell did not wait for.
-const DRAIN_GRACE: Duration = Duration::from_millis(200);
+pub(crate) const DRAIN_GRACE: Duration = Duration::from_millis(200);
 
 /// How long a killed group may take to die. Only a process stuck in the kernel takes longer than a moment.
 const KILL_GRACE: Duration = Duration::from_secs(2);
@@ -99,16 +99,9 @@ pub async fn run(
     graveyard: &Graveyard,
 ) -> Result<Outcome, ExecError> {
     let started = Instant::now();
-    let (stdout, stdout_end) = Output::pipe()?;
-    let (stderr, stderr_end) = Output::pipe()?;
-    let child = start(&request, &stdout_end, &stderr_end)?;
-    drop((stdout_end, stderr_end));
-    let pid = child.pid().as_raw_nonzero().get().unsigned_abs();
-    let mut running = Running {
-        group: Group::new(child, graveyard.clone())?,
-        outputs: [stdout, stderr],
-        captures: [(); 2].map(|()| Capture::new(request.head_bytes, request.tail_bytes)),
-    };
+    let Started { group, outputs, pid } = start(&request, graveyard)?;
+    let captures = [(); 2].map(|()| Capture::new(request.head_bytes, request.tail_bytes));
+    let mut running = Running { group, outputs, captures };
     if let Some(sink) = sink {
         // A closed sink means that this future is about to be dropped.
         drop(sink.send(Ok(event(Event::Started(v1::ExecStarted { pid })))).await);
@@ -122,7 +115,24 @@ pub async fn run(
     Ok(Outcome { status, timed_out, captures, duration: started.elapsed() })
 }
 
-fn start(
+/// A command that was started, with its standard output and error.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) group: Group,
+    pub(crate) outputs: [Output; 2],
+    pub(crate) pid: u32,
+}
+
+/// Starts a command. Dropping its group kills it.
+pub(crate) fn start(request: &CheckedExec, graveyard: &Graveyard) -> Result<Started, ExecError> {
+    let (stdout, stdout_end) = Output::pipe()?;
+    let (stderr, stderr_end) = Output::pipe()?;
+    let child = start_shell(request, &stdout_end, &stderr_end)?;
+    let pid = child.pid().as_raw_nonzero().get().unsigned_abs();
+    Ok(Started { group: Group::new(child, graveyard.clone())?, outputs: [stdout, stderr], pid })
+}
+
+fn start_shell(
     request: &CheckedExec,
     stdout: &OwnedFd,
     stderr: &OwnedFd,
@@ -219,23 +229,40 @@ async fn read(
 ) -> Option<v1::ExecOutput> {
     const STREAMS: [v1::OutputStream; 2] = [v1::OutputStream::Stdout, v1::OutputStream::Stderr];
     let limit = if single { limits::CHUNK_BYTES } else { usize::MAX };
+    let mut piece = None;
+    read_outputs(outputs, limit, |stream, bytes| {
+        captures[stream].push(bytes);
+        if single {
+            let data = Bytes::copy_from_slice(bytes);
+            piece = Some(v1::ExecOutput { stream: STREAMS[stream].into(), data });
+        }
+        !single
+    })
+    .await;
+    piece
+}
+
+/// Reads from both pipes once there is anything, at most `limit` bytes at a time. `sink` gets the number of the pipe and
+/// the bytes, and says whether it wants more.
+pub(crate) async fn read_outputs(
+    outputs: &mut [Output; 2],
+    limit: usize,
+    mut sink: impl FnMut(usize, &[u8]) -> bool,
+) {
     poll_fn(|cx| {
         let mut progress = false;
-        for ((output, capture), stream) in outputs.iter_mut().zip(captures.iter_mut()).zip(STREAMS) {
-            let mut piece = None;
+        for (stream, output) in outputs.iter_mut().enumerate() {
+            let mut more = true;
             let turn = output.poll_turn(cx, limit, |bytes| {
-                capture.push(bytes);
-                if single {
-                    piece = Some(Bytes::copy_from_slice(bytes));
-                }
-                !single
+                more = sink(stream, bytes);
+                more
             });
             progress |= turn == Turn::Progress;
-            if let Some(data) = piece {
-                return Poll::Ready(Some(v1::ExecOutput { stream: stream.into(), data }));
+            if !more {
+                return Poll::Ready(());
             }
         }
-        if progress { Poll::Ready(None) } else { Poll::Pending }
+        if progress { Poll::Ready(()) } else { Poll::Pending }
     })
-    .await
+    .await;
 }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use agentiso_protocol::ErrorCode;
+use agentiso_protocol::{ErrorCode, limits};
+use agentiso_tree::TreeError;
 use rustix::io::Errno;
 
 /// A file operation that failed.
@@ -42,6 +43,17 @@ pub enum FileError {
         /// What is allowed.
         limit: u64,
     },
+    /// A directory could not be packed or unpacked.
+    #[error("{path}: {source}")]
+    Tree {
+        /// The directory.
+        path: String,
+        /// Why.
+        source: TreeError,
+    },
+    /// More than a pattern needs.
+    #[error("the pattern is longer than {} bytes", limits::MAX_GLOB_BYTES)]
+    LongPattern,
     /// Nothing was given to be replaced.
     #[error("the text to be replaced is empty")]
     EmptyPattern,
@@ -75,9 +87,11 @@ impl FileError {
             Self::Path { .. }
             | Self::EmptyPattern
             | Self::Mode { .. }
+            | Self::LongPattern
             | Self::CutOff { .. }
             | Self::Cancelled => ErrorCode::Invalid,
             Self::Io { source, .. } => code_of(source),
+            Self::Tree { source, .. } => source.io().map_or(ErrorCode::Invalid, code_of),
             Self::IsDirectory { .. } => ErrorCode::IsDirectory,
             Self::NotRegular { .. } => ErrorCode::NotRegular,
             Self::TooLarge { .. } => ErrorCode::TooLarge,
@@ -92,6 +106,7 @@ fn code_of(error: &io::Error) -> ErrorCode {
         Some(Errno::NOENT) => ErrorCode::NotFound,
         Some(Errno::ISDIR) => ErrorCode::IsDirectory,
         Some(Errno::NOTDIR) => ErrorCode::NotDirectory,
+        Some(Errno::NOTEMPTY) => ErrorCode::NotEmpty,
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => ErrorCode::PermissionDenied,
         Some(Errno::NOSPC | Errno::DQUOT) => ErrorCode::NoSpace,
         Some(Errno::FBIG) => ErrorCode::TooLarge,

@@ -92,7 +92,7 @@ pub(crate) fn replace_file(path: &Path, mode: Option<u32>, content: &[u8]) -> Re
 }
 
 /// Follows symbolic links at the end of the path; the last one may lead to nothing.
-fn resolve(path: &Path) -> Result<PathBuf, FileError> {
+pub(super) fn resolve(path: &Path) -> Result<PathBuf, FileError> {
     let mut target = path.to_owned();
     if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Err(FileError::IsDirectory { path: path.display().to_string() });
@@ -125,7 +125,7 @@ fn create_beside(target: &Path) -> Result<(File, Temporary), FileError> {
     Err(last).at(target)
 }
 
-fn random() -> io::Result<u64> {
+pub(super) fn random() -> io::Result<u64> {
     let mut bytes = [0_u8; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes))

@@ -122,6 +122,11 @@ impl AgentClient {
         &self.shared.hello
     }
 
+    /// Whether the agent has a feature. One that was frozen in a snapshot may lack what newer ones have.
+    pub(super) fn has_feature(&self, feature: &str) -> bool {
+        self.shared.hello.features.iter().any(|found| found == feature)
+    }
+
     /// Resolves when the connection has ended, for whatever reason.
     pub async fn closed(&self) {
         self.shared.connection.closed().await;

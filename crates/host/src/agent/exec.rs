@@ -1,6 +1,7 @@
 //! Commands in the guest.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use agentiso_protocol::limits;
@@ -16,19 +17,19 @@ use super::machine::too_large;
 
 /// What the guest may take beyond the command's own time limit: killing, draining and sending up to 4 MiB from an
 /// emulated machine on a busy host.
-const EXEC_MARGIN: Duration = Duration::from_secs(30);
+pub(super) const EXEC_MARGIN: Duration = Duration::from_secs(30);
 
 /// Events waiting for a reader; HTTP/2 holds the guest back beyond that.
 const QUEUED_EVENTS: usize = 4;
 
 /// A command to be run by `/bin/sh -c`, as root, without input, in its own session.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ExecSpec {
     /// The command line.
     pub shell: Vec<u8>,
     /// Working directory; `/root` when absent.
     pub workdir: Option<Vec<u8>>,
-    /// Variables beyond the guest's defaults; they win over these.
+    /// Variables beyond the guest's defaults and those that were set for all commands; they win over both.
     pub env: BTreeMap<String, String>,
     /// The process group is killed when this has passed.
     pub timeout: Duration,
@@ -38,6 +39,18 @@ pub struct ExecSpec {
     pub tail_bytes: u64,
     /// Whether output is also delivered as it comes.
     pub stream: bool,
+}
+
+/// Without the values of variables, which may be secrets.
+impl fmt::Debug for ExecSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecSpec")
+            .field("shell", &String::from_utf8_lossy(&self.shell))
+            .field("workdir", &self.workdir)
+            .field("env", &self.env.keys())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ExecSpec {
@@ -185,11 +198,8 @@ impl AgentClient {
 }
 
 fn to_wire(spec: ExecSpec) -> Result<v1::ExecRequest, AgentError> {
-    too_large("the command", spec.shell.len(), limits::MAX_COMMAND_BYTES)?;
     let workdir = spec.workdir.unwrap_or_default();
-    too_large("the working directory", workdir.len(), limits::MAX_PATH_BYTES)?;
-    let environment = spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    too_large("the environment", environment, limits::MAX_ENV_BYTES)?;
+    check_command(&spec.shell, &workdir, &spec.env)?;
     let head_bytes = spec.head_bytes.min(limits::MAX_CAPTURE_BYTES);
     let timeout_ms = u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX);
     Ok(v1::ExecRequest {
@@ -201,6 +211,18 @@ fn to_wire(spec: ExecSpec) -> Result<v1::ExecRequest, AgentError> {
         tail_bytes: spec.tail_bytes.min(limits::MAX_CAPTURE_BYTES - head_bytes),
         stream: spec.stream,
     })
+}
+
+/// Refuses what would not fit into a request.
+pub(super) fn check_command(
+    shell: &[u8],
+    workdir: &[u8],
+    env: &BTreeMap<String, String>,
+) -> Result<(), AgentError> {
+    too_large("the command", shell.len(), limits::MAX_COMMAND_BYTES)?;
+    too_large("the working directory", workdir.len(), limits::MAX_PATH_BYTES)?;
+    let environment = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    too_large("the environment", environment, limits::MAX_ENV_BYTES)
 }
 
 fn from_wire(event: v1::ExecEvent, wanted: (u64, u64)) -> Result<ExecEvent, AgentError> {
@@ -224,19 +246,23 @@ fn from_wire(event: v1::ExecEvent, wanted: (u64, u64)) -> Result<ExecEvent, Agen
             exit_code: exited.exit_code,
             signal: exited.signal,
             timed_out: exited.timed_out,
-            stdout: captured(exited.stdout, wanted)?,
-            stderr: captured(exited.stderr, wanted)?,
+            stdout: captured("exec", exited.stdout, wanted)?,
+            stderr: captured("exec", exited.stderr, wanted)?,
             duration: Duration::from_micros(exited.duration_us),
         })),
         None => Err(AgentError::violation("exec", "an event of an unknown kind")),
     }
 }
 
-fn captured(output: Option<v1::Captured>, (head, tail): (u64, u64)) -> Result<Captured, AgentError> {
+pub(super) fn captured(
+    call: &'static str,
+    output: Option<v1::Captured>,
+    (head, tail): (u64, u64),
+) -> Result<Captured, AgentError> {
     let output = output.unwrap_or_default();
     let (kept_head, kept_tail) = (output.head.len() as u64, output.tail.len() as u64);
     if kept_head > head || kept_tail > tail || kept_head + kept_tail > output.total_bytes {
-        return Err(AgentError::violation("exec", "output whose sizes contradict each other"));
+        return Err(AgentError::violation(call, "output whose sizes contradict each other"));
     }
     Ok(Captured { head: output.head, tail: output.tail, total_bytes: output.total_bytes })
 }
@@ -252,7 +278,7 @@ mod tests {
     fn output_that_contradicts_itself_is_refused() {
         let output = |head: usize, tail: usize, total_bytes| {
             let (head, tail) = (vec![0; head].into(), vec![0; tail].into());
-            captured(Some(v1::Captured { head, tail, total_bytes }), (4, 2))
+            captured("exec", Some(v1::Captured { head, tail, total_bytes }), (4, 2))
         };
         assert!(output(4, 2, 6).is_ok() && output(0, 0, u64::MAX).is_ok() && output(1, 1, 3).is_ok());
         for (head, tail, total) in [(5, 0, 9), (0, 3, 9), (4, 2, 5), (1, 0, 0)] {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
+use agentiso_protocol::{limits, version};
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
 use tonic::Streaming;
@@ -53,7 +53,7 @@ pub struct FileInfo {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Its name as bytes: Linux does not promise UTF-8. Never empty, no slash.
+    /// Its name as bytes: Linux does not promise UTF-8. In a listing of several levels its path below the directory.
     pub name: Vec<u8>,
     /// Of the entry itself, not of what a link points to.
     pub info: FileInfo,
@@ -66,6 +66,21 @@ pub struct DirListing {
     pub entries: Vec<DirEntry>,
     /// Whether there are more.
     pub truncated: bool,
+}
+
+/// How a directory is to be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListOptions<'a> {
+    /// Levels of directories, from 1 on.
+    pub depth: u32,
+    /// A pattern for paths if it has a slash, else for names; empty: everything.
+    pub glob: &'a [u8],
+}
+
+impl Default for ListOptions<'_> {
+    fn default() -> Self {
+        Self { depth: 1, glob: b"" }
+    }
 }
 
 /// A file that is being read. Dropping it ends the transfer.
@@ -145,12 +160,26 @@ impl AgentClient {
         Ok(self.answer("edit_file", CALL_DEADLINE, stub.edit_file(request)).await?.replacements)
     }
 
-    /// Lists a directory.
-    pub async fn list_dir(&self, path: impl AsRef<[u8]>) -> Result<DirListing, AgentError> {
+    /// Lists a directory. Symbolic links are not followed, and other file systems not entered.
+    pub async fn list_dir(
+        &self,
+        path: impl AsRef<[u8]>,
+        options: ListOptions<'_>,
+    ) -> Result<DirListing, AgentError> {
         const CALL: &str = "list_dir";
         let path = guest_path(path)?;
+        too_large("the pattern", options.glob.len(), limits::MAX_GLOB_BYTES)?;
+        let plain = options == ListOptions::default();
+        if !plain && !self.has_feature(version::LIST_TREES) {
+            return Err(AgentError::Unsupported { call: "list_dir with depth or glob" });
+        }
         let mut stub = self.stub();
-        let request = v1::ListDirRequest { path, limit: limits::MAX_DIR_ENTRIES };
+        let request = v1::ListDirRequest {
+            path,
+            limit: limits::MAX_DIR_ENTRIES,
+            depth: options.depth,
+            glob: Bytes::copy_from_slice(options.glob),
+        };
         let mut batches = self.answer(CALL, CALL_DEADLINE, stub.list_dir(request)).await?;
         let mut listing = DirListing { entries: Vec::new(), truncated: false };
         while let Some(batch) = next_message(self, CALL, &mut batches).await? {
@@ -159,7 +188,8 @@ impl AgentClient {
             }
             listing.truncated |= batch.truncated;
             for entry in batch.entries {
-                listing.entries.push(DirEntry { name: name(&entry.name)?, info: info(entry.info, CALL)? });
+                let name = relative_path(&entry.name, options.depth)?;
+                listing.entries.push(DirEntry { name, info: info(entry.info, CALL)? });
             }
         }
         listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -181,7 +211,7 @@ pub(super) fn guest_path(path: impl AsRef<[u8]>) -> Result<Bytes, AgentError> {
     Ok(Bytes::copy_from_slice(path))
 }
 
-async fn next_message<T>(
+pub(super) async fn next_message<T>(
     client: &AgentClient,
     call: &'static str,
     messages: &mut Streaming<T>,
@@ -192,10 +222,14 @@ async fn next_message<T>(
     }
 }
 
-fn name(bytes: &[u8]) -> Result<Vec<u8>, AgentError> {
-    let plain =
-        !bytes.is_empty() && bytes.len() <= MAX_NAME_BYTES && !bytes.contains(&b'/') && !bytes.contains(&0);
-    if plain {
+/// A name, or as many of them as there are levels, each of which names something in a directory.
+fn relative_path(bytes: &[u8], levels: u32) -> Result<Vec<u8>, AgentError> {
+    let mut names = bytes.split(|byte| *byte == b'/');
+    let plain = |name: &[u8]| {
+        !matches!(name, b"" | b"." | b"..") && name.len() <= MAX_NAME_BYTES && !name.contains(&0)
+    };
+    let few = bytes.len() <= limits::MAX_PATH_BYTES && names.clone().count() <= levels as usize;
+    if few && names.all(plain) {
         Ok(bytes.to_vec())
     } else {
         Err(AgentError::violation("list_dir", "a name that no file can have"))
@@ -229,14 +263,18 @@ fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, Agen
 mod tests {
     use agentiso_protocol::schema::v1;
 
-    use super::{info, name};
+    use super::{info, relative_path};
 
     #[test]
     fn names_that_would_leave_the_directory_are_refused() {
-        for bad in [&b""[..], b"a/b", b"/", b"a\0", &[b'a'; 256]] {
-            assert!(name(bad).is_err(), "{bad:?}");
+        for bad in [&b""[..], b"a/b", b"/", b"a\0", b".", b"..", &[b'a'; 256]] {
+            assert!(relative_path(bad, 1).is_err(), "{bad:?}");
         }
-        assert!(name(b"a\xff\n").is_ok() && name(&[b'a'; 255]).is_ok());
+        assert!(relative_path(b"a\xff\n", 1).is_ok() && relative_path(&[b'a'; 255], 1).is_ok());
+        for bad in [&b"a/../b"[..], b"../a", b"/a", b"a//b", b"a/", b"a/b/c"] {
+            assert!(relative_path(bad, 2).is_err(), "{bad:?}");
+        }
+        assert!(relative_path(b"a/b", 2).is_ok() && relative_path(b"a/b/.c", 3).is_ok());
     }
 
     #[test]

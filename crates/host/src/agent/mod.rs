@@ -12,14 +12,18 @@ mod client;
 mod error;
 mod exec;
 mod files;
+mod jobs;
 mod machine;
+mod trees;
 mod upload;
 
 pub use client::{AgentClient, HandshakeError, Hello};
 pub use error::AgentError;
 pub use exec::{Captured, ExecEvent, ExecOutcome, ExecSpec, ExecStream, OutputStream};
-pub use files::{DirEntry, DirListing, FileInfo, FileKind, FileReader};
+pub use files::{DirEntry, DirListing, FileInfo, FileKind, FileReader, ListOptions};
+pub use jobs::{ExecOrJob, JobQuery, JobSpec, JobState, JobSummary};
 pub use machine::{AttachRoot, Attached, Identity, InitMode, MemoryInfo, NetworkIdentity, Stage};
+pub use trees::TreeReader;
 pub use upload::WriteOptions;
 
 pub use agentiso_protocol::{ErrorCode, limits};

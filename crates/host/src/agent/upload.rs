@@ -21,6 +21,11 @@ const QUEUED_CHUNKS: usize = 2;
 /// What the slowest guest writes; content from memory is handed over at once and then waited for.
 const MIN_BYTES_PER_SECOND: u64 = 256 * 1024;
 
+const WRITE_FILE: &str = "write_file";
+
+/// What a guest answers to an upload.
+type Written = Result<tonic::Response<v1::WriteFileResponse>, tonic::Status>;
+
 /// How a file is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
@@ -42,12 +47,26 @@ impl AgentClient {
         &self,
         path: impl AsRef<[u8]>,
         options: WriteOptions,
+        source: impl AsyncRead + Send + Unpin,
+    ) -> Result<u64, AgentError> {
+        let mut stub = self.stub();
+        let begin = |parts| async move { stub.write_file(parts).await };
+        self.stream_up(WRITE_FILE, path, options, source, begin).await
+    }
+
+    /// Sends what a source gives to a call that takes it in parts.
+    pub(super) async fn stream_up<F: Future<Output = Written> + Send>(
+        &self,
+        call: &'static str,
+        path: impl AsRef<[u8]>,
+        options: WriteOptions,
         mut source: impl AsyncRead + Send + Unpin,
+        begin: impl FnOnce(ReceiverStream<v1::WriteFileRequest>) -> F,
     ) -> Result<u64, AgentError> {
         let header = header(path, options)?;
         let (parts, queue) = mpsc::channel(QUEUED_CHUNKS);
         let upload = async move {
-            send(&parts, Part::Header(header)).await?;
+            send(call, &parts, Part::Header(header)).await?;
             let mut size = 0;
             loop {
                 let mut chunk = BytesMut::with_capacity(limits::CHUNK_BYTES);
@@ -59,12 +78,12 @@ impl AgentClient {
                     break;
                 }
                 size += chunk.len() as u64;
-                send(&parts, Part::Data(chunk.freeze())).await?;
+                send(call, &parts, Part::Data(chunk.freeze())).await?;
             }
-            send(&parts, Part::End(v1::WriteFileEnd { size })).await?;
+            send(call, &parts, Part::End(v1::WriteFileEnd { size })).await?;
             Ok(size)
         };
-        self.run_upload(upload, ReceiverStream::new(queue)).await
+        self.run_upload(call, upload, begin(ReceiverStream::new(queue))).await
     }
 
     /// Writes a file from memory, in one go when it is small.
@@ -83,27 +102,26 @@ impl AgentClient {
         }
         parts.push(Part::End(v1::WriteFileEnd { size }));
         let parts = parts.into_iter().map(|part| v1::WriteFileRequest { part: Some(part) });
-        self.run_upload(async { Ok(size) }, tokio_stream::iter(parts)).await
+        let mut stub = self.stub();
+        self.run_upload(WRITE_FILE, async { Ok(size) }, stub.write_file(tokio_stream::iter(parts))).await
     }
 
     /// Runs the call beside what feeds it, and compares what was sent with what arrived.
     async fn run_upload(
         &self,
+        call: &'static str,
         feed: impl Future<Output = Result<u64, AgentError>>,
-        parts: impl tokio_stream::Stream<Item = v1::WriteFileRequest> + Send + 'static,
+        written: impl Future<Output = Written>,
     ) -> Result<u64, AgentError> {
-        const CALL: &str = "write_file";
-        let mut stub = self.stub();
-        let call = stub.write_file(parts);
-        tokio::pin!(feed, call);
+        tokio::pin!(feed, written);
         let sent = tokio::select! {
             // An early answer is a refusal and says more than the broken queue that it leaves behind.
             biased;
-            answer = &mut call => {
+            answer = &mut written => {
                 return match answer {
                     // Content from memory is fed as soon as the call begins, so its answer may win.
-                    Ok(response) => complete(feed.await?, response.into_inner().size),
-                    Err(status) => Err(self.failure(CALL, &status)),
+                    Ok(response) => complete(call, feed.await?, response.into_inner().size),
+                    Err(status) => Err(self.failure(call, &status)),
                 };
             }
             sent = &mut feed => match sent {
@@ -114,10 +132,10 @@ impl AgentClient {
             },
         };
         let after = STALL_DEADLINE + Duration::from_secs(sent / MIN_BYTES_PER_SECOND);
-        match timeout(after, call).await {
-            Ok(Ok(response)) => complete(sent, response.into_inner().size),
-            Ok(Err(status)) => Err(self.failure(CALL, &status)),
-            Err(_elapsed) => Err(AgentError::TimedOut { call: CALL, after }),
+        match timeout(after, written).await {
+            Ok(Ok(response)) => complete(call, sent, response.into_inner().size),
+            Ok(Err(status)) => Err(self.failure(call, &status)),
+            Err(_elapsed) => Err(AgentError::TimedOut { call, after }),
         }
     }
 }
@@ -130,18 +148,22 @@ fn header(path: impl AsRef<[u8]>, options: WriteOptions) -> Result<v1::WriteFile
     })
 }
 
-fn complete(sent: u64, written: u64) -> Result<u64, AgentError> {
+fn complete(call: &'static str, sent: u64, written: u64) -> Result<u64, AgentError> {
     if sent == written {
         Ok(written)
     } else {
-        Err(AgentError::violation("write_file", format!("{sent} bytes were sent, {written} written")))
+        Err(AgentError::violation(call, format!("{sent} bytes were sent, {written} written")))
     }
 }
 
-async fn send(parts: &mpsc::Sender<v1::WriteFileRequest>, part: Part) -> Result<(), AgentError> {
+async fn send(
+    call: &'static str,
+    parts: &mpsc::Sender<v1::WriteFileRequest>,
+    part: Part,
+) -> Result<(), AgentError> {
     match timeout(STALL_DEADLINE, parts.send(v1::WriteFileRequest { part: Some(part) })).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_closed)) => Err(AgentError::Disconnected { call: "write_file" }),
-        Err(_elapsed) => Err(AgentError::TimedOut { call: "write_file", after: STALL_DEADLINE }),
+        Ok(Err(_closed)) => Err(AgentError::Disconnected { call }),
+        Err(_elapsed) => Err(AgentError::TimedOut { call, after: STALL_DEADLINE }),
     }
 }

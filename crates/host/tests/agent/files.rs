@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agentiso_host::agent::{AgentError, ErrorCode, FileKind, WriteOptions, limits};
+use agentiso_host::agent::{AgentError, ErrorCode, FileKind, ListOptions, WriteOptions, limits};
 use rustix::fs::{Mode, mkfifoat};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
@@ -151,7 +151,7 @@ async fn names_that_are_not_utf_8_are_kept() {
     let path = dir.path().join(&name);
     agent.client.write_bytes(bytes(&path), WriteOptions::default(), "x").await.expect("written");
     assert_eq!(fs::read(&path).expect("read"), b"x");
-    let listing = agent.client.list_dir(bytes(dir.path())).await.expect("listed");
+    let listing = agent.client.list_dir(bytes(dir.path()), ListOptions::default()).await.expect("listed");
     assert_eq!(listing.entries[0].name, b"a\xff\nb");
 }
 
@@ -205,14 +205,14 @@ async fn directories_are_listed_sorted_with_kinds() {
     fs::write(dir.path().join("b"), "12345").expect("written");
     fs::create_dir(dir.path().join("a")).expect("made");
     symlink("nowhere", dir.path().join(".c")).expect("linked");
-    let listing = agent.client.list_dir(bytes(dir.path())).await.expect("listed");
+    let listing = agent.client.list_dir(bytes(dir.path()), ListOptions::default()).await.expect("listed");
     let found: Vec<_> = listing.entries.iter().map(|entry| (&entry.name[..], entry.info.kind)).collect();
     let expected =
         [(&b".c"[..], FileKind::Symlink), (&b"a"[..], FileKind::Directory), (&b"b"[..], FileKind::File)];
     assert_eq!((&found[..], listing.truncated), (&expected[..], false));
     assert_eq!(listing.entries[2].info.size, 5);
-    assert!(agent.client.list_dir("/none").await.expect_err("refused").is_not_found());
-    let error = agent.client.list_dir("/etc/passwd").await.expect_err("refused");
+    assert!(agent.client.list_dir("/none", ListOptions::default()).await.expect_err("refused").is_not_found());
+    let error = agent.client.list_dir("/etc/passwd", ListOptions::default()).await.expect_err("refused");
     assert_eq!(error.code(), Some(ErrorCode::NotDirectory));
 }
 
@@ -225,7 +225,7 @@ async fn a_huge_directory_is_cut() {
     for number in 0..limits::MAX_DIR_ENTRIES + 10 {
         symlink("x", first.join(number.to_string())).expect("linked");
     }
-    let listing = agent.client.list_dir(bytes(&first)).await.expect("listed");
+    let listing = agent.client.list_dir(bytes(&first), ListOptions::default()).await.expect("listed");
     assert_eq!((listing.entries.len(), listing.truncated), (limits::MAX_DIR_ENTRIES as usize, true));
 }
 

@@ -4,5 +4,7 @@ mod calls;
 mod exec;
 mod files;
 mod hostile;
+mod jobs;
 mod resync;
 mod support;
+mod trees;

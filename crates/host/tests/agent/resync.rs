@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentiso_guest::machine::NoMachine;
 use agentiso_guest::server::serve;
-use agentiso_host::agent::{AgentClient, AgentError, ExecEvent, ExecSpec};
+use agentiso_host::agent::{AgentClient, AgentError, ExecEvent, ExecSpec, JobQuery, JobSpec};
 use agentiso_protocol::link::data_header;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -90,6 +90,30 @@ async fn another_connection_ends_the_commands_of_the_one_before() {
     let second = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     second.ping(vec![1].into()).await.expect("it works");
     eventually("the command is killed", || !runs(&pid.to_string())).await;
+}
+
+#[tokio::test]
+async fn a_job_and_the_environment_outlive_the_connection_that_made_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("agent.sock");
+    let _tasks = start(&path);
+    let first = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
+    first.set_env([("GREETING".to_owned(), "hello".to_owned())].into()).await.expect("set");
+    let shell = b"echo $$; sleep 1000".to_vec();
+    let id = first.start_job(JobSpec { shell, workdir: None, env: Default::default() }).await.expect("started");
+    drop(first);
+    let second = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
+    let query = JobQuery { id, head_bytes: 100, ..JobQuery::default() };
+    let mut state = second.poll_job(query).await.expect("polled");
+    while state.stdout.head.is_empty() {
+        state = second.poll_job(query).await.expect("polled");
+    }
+    let pid = String::from_utf8(state.stdout.head.to_vec()).expect("text");
+    assert!(state.running && runs(pid.trim()));
+    let outcome = second.exec(ExecSpec::new("echo $GREETING", SOON)).await.expect("sent").outcome().await;
+    assert_eq!(&outcome.expect("it ends").stdout.head[..], b"hello\n");
+    assert!(!second.kill_job(id, 9).await.expect("killed"));
+    assert!(!runs(pid.trim()));
 }
 
 #[tokio::test]

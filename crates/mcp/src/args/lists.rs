@@ -32,6 +32,11 @@ fn each<T>(
     if problems.is_empty() { Ok(read) } else { Err(problems) }
 }
 
+/// The problems of an item that is no object.
+fn spaced(found: Vec<String>) -> Vec<String> {
+    found.iter().map(|problem| format!(" {problem}")).collect()
+}
+
 /// One field of an object that is an item.
 fn field<P: Param>(
     object: &mut Map<String, Value>,
@@ -82,8 +87,52 @@ impl Param for Workspaces {
 
     fn parse(&self, value: Value) -> Result<Vec<WorkspaceRef>, Vec<String>> {
         let one = Workspace { name: self.name, about: self.about };
-        let spaced = |found: Vec<String>| found.iter().map(|problem| format!(" {problem}")).collect();
         each(value, (1, self.max), "workspaces", |item| one.parse(item).map_err(spaced))
+    }
+}
+
+/// One command for all workspaces, or one for each.
+pub(crate) struct Commands {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) max_items: usize,
+    /// Bytes of each.
+    pub(crate) max: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    ForAll(String),
+    ForEach(Vec<String>),
+}
+
+impl Commands {
+    const fn one(&self) -> Text {
+        Text { name: self.name, about: self.about, min: 1, max: self.max, nul: false }
+    }
+
+    fn schema_of(&self) -> Value {
+        let text = json!({ "type": "string", "minLength": 1 });
+        json!({ "anyOf": [text, { "type": "array", "items": text, "minItems": 1, "maxItems": self.max_items }] })
+    }
+}
+
+parameter!(Commands);
+
+impl Param for Commands {
+    type Output = Given;
+
+    fn parse(&self, value: Value) -> Result<Given, Vec<String>> {
+        match value {
+            Value::String(_) => self.one().parse(value).map(Given::ForAll),
+            Value::Array(_) => {
+                let one = |item| self.one().parse(item).map_err(spaced);
+                each(value, (1, self.max_items), "commands", one).map(Given::ForEach)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                Err(vec![format!("must be a command or a list of commands, not {}", describe(&value))])
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ mod values;
 mod words;
 
 pub(crate) use git::GitWord;
-pub(crate) use lists::{Tasks, VaultQueries, Workspaces};
+pub(crate) use lists::{Commands, Given, Tasks, VaultQueries, Workspaces};
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Slot, input_schema};

@@ -1,55 +1,41 @@
 //! `exec`: a shell command in a workspace.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::time::Duration;
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::paths::GuestPath;
 use agentiso_core::rate::RateCategory;
-use agentiso_daemon::{ExecOutcome, ExecSpec, OpError};
+use agentiso_daemon::{ExecOutcome, ExecSpec, Guest};
 use serde_json::{Value, json};
 
-use super::shared::{MAX_COMMAND, WORKSPACE};
+use super::command::{
+    COMMAND, DEFAULT_OUTPUT, ENV, MAX_OUTPUT_BYTES, MAX_SECS, WORKDIR, command, exit_code, job_failure, job_view,
+    with_heartbeat,
+};
+use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{Env, GuestFile, Integer, Invalid, Reader, Slot, Text};
-use crate::progress::Reporter;
+use crate::args::{Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 use crate::truncate;
 
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
-const DEFAULT_OUTPUT: u64 = 262_144;
 
-/// The guest keeps no more of a stream.
-const MAX_OUTPUT: u64 = 2 * 1024 * 1024;
-
-/// How often a client that wants progress hears that a command still runs.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-
-const COMMAND: Text = Text {
-    name: "command",
-    about: "Run by /bin/sh -c as root, without input.",
-    min: 1,
-    max: MAX_COMMAND,
-    nul: false,
-};
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
     about: "Kill it and everything it started after this time.",
     min: 1,
-    max: 86_400,
+    max: MAX_SECS,
     default: Some(DEFAULT_TIMEOUT_SECS),
 };
-const WORKDIR: GuestFile = GuestFile { name: "workdir", about: "Absolute path to run in. Default: /root." };
-const ENV: Env =
-    Env { name: "env", about: "Environment variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
-const MAX_OUTPUT_BYTES: Integer = Integer {
-    name: "max_output_bytes",
-    about: "Most bytes of stdout, and of stderr, to return. Of longer output you get beginning and end.",
+const BACKGROUND_AFTER: Integer = Integer {
+    name: "background_after_secs",
+    about: "If it still runs after this time, answer with its job_id and output so far and let it go on as a job of \
+            exec_background, without a timeout.",
     min: 1,
-    max: MAX_OUTPUT,
-    default: Some(DEFAULT_OUTPUT),
+    max: MAX_SECS,
+    default: None,
 };
 
 pub(crate) const TOOL: Tool = Tool {
@@ -65,6 +51,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&WORKDIR),
         Slot::Optional(&ENV),
         Slot::Optional(&MAX_OUTPUT_BYTES),
+        Slot::Optional(&BACKGROUND_AFTER),
     ],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },
@@ -73,18 +60,26 @@ pub(crate) const TOOL: Tool = Tool {
 
 fn output() -> Value {
     json!({
-        "exit_code": schema::integer(), "stdout": schema::text(), "stderr": schema::text(),
-        "signal": { "type": "integer", "optional": true },
+        "exit_code": schema::integer_or_null(), "stdout": schema::text(), "stderr": schema::text(),
+        "signal": schema::optional("integer"), "job_id": schema::optional("integer"),
+        "running": schema::optional("boolean"), "stdout_bytes": schema::optional("integer"),
+        "stderr_bytes": schema::optional("integer"),
     })
 }
 
 struct Input {
     workspace: WorkspaceRef,
     command: String,
-    timeout_secs: u64,
+    limit: Limit,
     workdir: Option<GuestPath>,
     env: BTreeMap<String, String>,
     max_output: u64,
+}
+
+/// What happens to a command that takes long.
+enum Limit {
+    KillAfter(u64),
+    BackgroundAfter(u64),
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
@@ -94,11 +89,22 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let workdir = args.optional(&WORKDIR);
     let env = args.optional(&ENV);
     let max_output = args.optional(&MAX_OUTPUT_BYTES);
+    let background_after = args.optional(&BACKGROUND_AFTER);
+    if let (Some(Some(timeout)), Some(Some(after))) = (timeout_secs, background_after)
+        && after >= timeout
+    {
+        let problem = format!("must be less than timeout_secs, which is {timeout}; or leave that out");
+        args.complain(BACKGROUND_AFTER.name, problem);
+    }
     let input = args.finish((|| {
+        let limit = match (background_after?, timeout_secs?) {
+            (Some(after), _) => Limit::BackgroundAfter(after),
+            (None, timeout) => Limit::KillAfter(timeout.unwrap_or(DEFAULT_TIMEOUT_SECS)),
+        };
         Some(Input {
             workspace: workspace?,
             command: command?,
-            timeout_secs: timeout_secs?.unwrap_or(DEFAULT_TIMEOUT_SECS),
+            limit,
             workdir: workdir?,
             env: env?.unwrap_or_default(),
             max_output: max_output?.unwrap_or(DEFAULT_OUTPUT),
@@ -108,14 +114,21 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 }
 
 async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
-    let Input { workspace, command, timeout_secs, workdir, env, max_output } = input;
     call.session.charge(RateCategory::Exec, 1)?;
-    let guest = call.session.guest(&workspace).await?;
+    let guest = call.session.guest(&input.workspace).await?;
+    match input.limit {
+        Limit::KillAfter(seconds) => run_or_kill(input, seconds, &guest, &call).await,
+        Limit::BackgroundAfter(seconds) => run_or_keep(input, seconds, &guest, &call).await,
+    }
+}
+
+async fn run_or_kill(input: Input, seconds: u64, guest: &Guest, call: &Call) -> Result<Answer, Failure> {
+    let Input { command, workdir, env, max_output, .. } = input;
     let spec = ExecSpec {
         command,
         workdir,
         env,
-        timeout: Some(Duration::from_secs(timeout_secs)),
+        timeout: Some(Duration::from_secs(seconds)),
         head_bytes: max_output,
         tail_bytes: truncate::tail_budget(max_output),
         stream: false,
@@ -124,18 +137,34 @@ async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
     let stdout = truncate::cut(&outcome.stdout, max_output);
     let stderr = truncate::cut(&outcome.stderr, max_output);
     if outcome.timed_out {
-        return Err(timed_out(guest.name().as_str(), timeout_secs, stdout, stderr));
+        return Err(timed_out(guest.name().as_str(), seconds, stdout, stderr));
     }
     Ok(Answer::json(view(&outcome, stdout, stderr)))
 }
 
-/// A shell reports death by a signal as 128 and the signal's number; so do we, and say which signal it was.
+async fn run_or_keep(input: Input, seconds: u64, guest: &Guest, call: &Call) -> Result<Answer, Failure> {
+    let Input { command: text, workdir, env, max_output, .. } = input;
+    let tail = truncate::tail_budget(max_output);
+    let after = Duration::from_secs(seconds);
+    let running = guest.exec_or_job(command(text, workdir, env), after, max_output, tail);
+    let ended = with_heartbeat(running, &call.progress).await.map_err(job_failure)?;
+    Ok(match ended.job {
+        Some(id) => Answer::json(job_view(id, ended.state, [0, 0], max_output)).with_note(format!(
+            "The command still runs, as job {id}: exec_background polls it (stdout_offset and stderr_offset give only \
+             what is new) and kills it."
+        )),
+        None => {
+            let (stdout, stderr) = (ended.state.stdout, ended.state.stderr);
+            let [out, err] = [&stdout, &stderr].map(|stream| truncate::cut(stream, max_output));
+            let (exit_code, signal) = (ended.state.exit_code, ended.state.signal);
+            let outcome = ExecOutcome { exit_code, signal, ..ExecOutcome::default() };
+            Answer::json(view(&outcome, out, err))
+        }
+    })
+}
+
 fn view(outcome: &ExecOutcome, stdout: String, stderr: String) -> Value {
-    let exit_code = match (outcome.exit_code, outcome.signal) {
-        (Some(code), _) => code,
-        (None, Some(signal)) => 128 + signal,
-        (None, None) => -1,
-    };
+    let exit_code = exit_code(outcome.exit_code, outcome.signal);
     let mut view = json!({ "exit_code": exit_code, "stdout": stdout, "stderr": stderr });
     if let Some(signal) = outcome.signal {
         view["signal"] = signal.into();
@@ -148,38 +177,13 @@ fn timed_out(workspace: &str, seconds: u64, stdout: String, stderr: String) -> F
         "the command timed out after {seconds} s in workspace {workspace}; it and all it had started were killed"
     );
     let mut failure = Failure::new("timed_out", message).with_hint(
-        "raise timeout_secs, or start long work in the background with its output in a file: nohup CMD >/tmp/log 2>&1 &",
+        "raise timeout_secs, or give background_after_secs to have it go on, or start it with exec_background",
     );
     failure.appendix = format!("\n\nstdout so far:\n{stdout}\n\nstderr so far:\n{stderr}");
     failure.details.push(("timeout_secs", seconds.into()));
     failure.details.push(("stdout", stdout.into()));
     failure.details.push(("stderr", stderr.into()));
     failure
-}
-
-/// Waits for a command and tells a client that wants to know that it is not forgotten.
-async fn with_heartbeat(
-    command: impl Future<Output = Result<ExecOutcome, OpError>>,
-    progress: &Reporter,
-) -> Result<ExecOutcome, OpError> {
-    if !progress.is_wanted() {
-        return command.await;
-    }
-    tokio::pin!(command);
-    progress.report("the command is running", None);
-    let begun = tokio::time::Instant::now();
-    let mut beat = tokio::time::interval_at(begun + HEARTBEAT, HEARTBEAT);
-    loop {
-        // The outcome first: a report about a command that has ended would be wrong.
-        tokio::select! {
-            biased;
-            outcome = &mut command => return outcome,
-            now = beat.tick() => {
-                let seconds = now.duration_since(begun).as_secs();
-                progress.report(&format!("the command has been running for {seconds} s"), None);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -208,11 +212,5 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(result.is_error, Some(true));
-    }
-
-    #[tokio::test]
-    async fn no_report_is_made_for_a_command_nobody_watches() {
-        let outcome = with_heartbeat(async { Ok(ExecOutcome::default()) }, &Reporter::none()).await;
-        assert_eq!(outcome.unwrap(), ExecOutcome::default());
     }
 }

@@ -1,16 +1,22 @@
-//! `file_edit`: one replacement in a file.
+//! `file_edit`: replacements in a file.
 
+use agentiso_core::paths::GuestPath;
+use agentiso_daemon::{Guest, OpError};
 use serde_json::{Value, json};
 
 use super::shared::{MAX_FILE, PATH, WORKSPACE, file_failure};
 use super::view::schema;
-use crate::answer::Answer;
-use crate::args::{Invalid, Reader, Slot, Text};
+use crate::answer::{Answer, Failure};
+use crate::args::{Flag, Invalid, Reader, Slot, Text};
+use crate::nearest::{self, Nearest};
 use crate::registry::{Call, Hints, Running, Tool};
+
+/// How much of a file is searched for something like the text that is not in it.
+const MAX_SEARCHED: u64 = 1 << 20;
 
 const OLD: Text = Text {
     name: "old_string",
-    about: "Text to replace, exactly as in the file; only its first occurrence is.",
+    about: "Text to replace, exactly as in the file.",
     min: 1,
     max: MAX_FILE as usize,
     nul: true,
@@ -18,12 +24,24 @@ const OLD: Text = Text {
 const NEW: Text =
     Text { name: "new_string", about: "Text to put there.", min: 0, max: MAX_FILE as usize, nul: true };
 
+const ALL: Flag = Flag {
+    name: "replace_all",
+    about: "Replace every occurrence instead of the first.",
+    default: Some(false),
+};
+
 pub(crate) const TOOL: Tool = Tool {
     name: "file_edit",
     title: "Edit a file",
-    description: "Replace the first occurrence of a text in a file. Give enough context to make it unique. An error \
-                  if the text or the file is not there. To replace a whole file use file_write.",
-    slots: &[Slot::Target(&WORKSPACE), Slot::Required(&PATH), Slot::Required(&OLD), Slot::Required(&NEW)],
+    description: "Replace the first occurrence of a text in a file, or all. Give enough context to make it unique. If \
+                  the text is not there, the error shows the nearest. To replace a whole file use file_write.",
+    slots: &[
+        Slot::Target(&WORKSPACE),
+        Slot::Required(&PATH),
+        Slot::Required(&OLD),
+        Slot::Required(&NEW),
+        Slot::Optional(&ALL),
+    ],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },
     prepare,
@@ -38,14 +56,41 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let path = args.required(&PATH);
     let old = args.required(&OLD);
     let new = args.required(&NEW);
-    let (workspace, path, old, new) = args.finish((|| Some((workspace?, path?, old?, new?)))())?;
+    let all = args.optional(&ALL);
+    let (workspace, path, old, new, all) =
+        args.finish((|| Some((workspace?, path?, old?, new?, all?.unwrap_or(false))))())?;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
-        let count =
-            guest.edit_file(&path, &old, &new, false).await.map_err(|error| file_failure(error, &path))?;
+        let count = match guest.edit_file(&path, &old, &new, all).await {
+            Ok(count) => count,
+            Err(error) => return Err(failure(error, &guest, &path, old).await),
+        };
+        let what = match (all, count) {
+            (false, _) => "the first occurrence".to_owned(),
+            (true, 1) => "the only occurrence".to_owned(),
+            (true, count) => format!("all {count} occurrences"),
+        };
         Ok(Answer::text(
-            format!("Replaced the first occurrence in {path} in workspace {}.", guest.name()),
+            format!("Replaced {what} in {path} in workspace {}.", guest.name()),
             json!({ "path": path.as_str(), "replacements": count }),
         ))
     }))
+}
+
+/// Shows what is nearest to a text that is not there: mostly it differs in white space or in one word.
+async fn failure(error: OpError, guest: &Guest, path: &GuestPath, wanted: String) -> Failure {
+    let mut failure = file_failure(error, path);
+    if failure.code != "no_match" {
+        return failure;
+    }
+    // Without it the failure says enough.
+    let Ok(content) = guest.read_file(path, 0, MAX_SEARCHED).await else { return failure };
+    let search = move || nearest::find(&String::from_utf8_lossy(&content.data), &wanted);
+    let Ok(Some(Nearest { line, text, only_space })) = tokio::task::spawn_blocking(search).await else {
+        return failure;
+    };
+    let why = if only_space { ", which differs only in white space" } else { "" };
+    failure.appendix = format!("\n\nThe nearest text begins at line {line}{why}:\n{text}");
+    failure.details.push(("nearest", json!({ "line": line, "text": text, "only_white_space": only_space })));
+    failure
 }

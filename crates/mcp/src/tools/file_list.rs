@@ -1,20 +1,40 @@
 //! `file_list`: what a directory holds.
 
-use agentiso_daemon::{DirEntry, EntryKind};
+use agentiso_daemon::{DirEntry, EntryKind, ListOptions};
 use serde_json::{Value, json};
 
 use super::shared::{PATH, WORKSPACE, file_failure};
 use super::view::schema;
 use crate::answer::Answer;
-use crate::args::{Invalid, Reader, Slot};
+use crate::args::{Integer, Invalid, Reader, Slot, Text};
 use crate::registry::{Call, Hints, Running, Tool};
+
+const DEPTH: Integer = Integer {
+    name: "depth",
+    about: "Levels of directories to list; below the first, name is a path.",
+    min: 1,
+    max: 64,
+    default: Some(1),
+};
+const GLOB: Text = Text {
+    name: "glob",
+    about: "Only what matches, such as *.rs, or src/**/*.rs with a depth.",
+    min: 1,
+    max: 1024,
+    nul: false,
+};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "file_list",
     title: "List a directory",
-    description: "List one directory, hidden entries included, sorted by name; not recursive. For trees use exec with \
-                  find.",
-    slots: &[Slot::Target(&WORKSPACE), Slot::Required(&PATH)],
+    description: "List a directory, hidden entries included, sorted by name; with depth its subdirectories as well. \
+                  Links are not followed.",
+    slots: &[
+        Slot::Target(&WORKSPACE),
+        Slot::Required(&PATH),
+        Slot::Optional(&DEPTH),
+        Slot::Optional(&GLOB),
+    ],
     output,
     hints: Hints::READS,
     prepare,
@@ -27,17 +47,22 @@ fn output() -> Value {
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let workspace = args.target(&WORKSPACE, &call.implied);
     let path = args.required(&PATH);
-    let (workspace, path) = args.finish((|| Some((workspace?, path?)))())?;
+    let depth = args.optional(&DEPTH);
+    let glob = args.optional(&GLOB);
+    let (workspace, path, options) = args.finish((|| {
+        let depth = depth?.and_then(|depth| u32::try_from(depth).ok()).unwrap_or(1);
+        Some((workspace?, path?, ListOptions { depth, glob: glob? }))
+    })())?;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
-        let listing = guest.list_dir(&path).await.map_err(|error| file_failure(error, &path))?;
+        let listing = guest.list_dir(&path, &options).await.map_err(|error| file_failure(error, &path))?;
         let mut entries = listing.entries;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let shown = entries.len();
         let answer = Answer::array("entries", entries.iter().map(view).collect());
         Ok(if listing.truncated {
             answer.with_note(format!(
-                "{path} has more than these {shown} entries; use exec with find to see all."
+                "{path} has more than these {shown} entries; use glob, or exec with find, to see others."
             ))
         } else {
             answer

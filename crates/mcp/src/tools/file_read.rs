@@ -76,7 +76,7 @@ fn answer(path: &GuestPath, offset: u64, content: FileContent) -> Result<Answer,
     let (skipped, bytes) = whole_characters(&content, offset);
     let Ok(text) = std::str::from_utf8(bytes) else {
         let message = format!("{path} is a binary file ({} bytes), not text in UTF-8", content.size);
-        let hint = "copy it with file_transfer where that is offered, or run `base64` on it with exec";
+        let hint = "copy it to the host with file_transfer, or run `base64` on it with exec";
         return Err(Failure::new("binary_file", message).with_hint(hint));
     };
     let structured = json!({

@@ -1,9 +1,16 @@
 //! One file per tool.
 
 pub(crate) mod exec;
+pub(crate) mod exec_background;
+pub(crate) mod exec_kill;
+pub(crate) mod exec_parallel;
+pub(crate) mod exec_poll;
+pub(crate) mod file_download;
 pub(crate) mod file_edit;
 pub(crate) mod file_list;
 pub(crate) mod file_read;
+pub(crate) mod file_transfer;
+pub(crate) mod file_upload;
 pub(crate) mod file_write;
 pub(crate) mod git_clone;
 pub(crate) mod git_commit;
@@ -12,6 +19,7 @@ pub(crate) mod git_push;
 pub(crate) mod git_status;
 pub(crate) mod network_policy;
 pub(crate) mod port_forward;
+pub(crate) mod set_env;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_create;
 pub(crate) mod snapshot_delete;
@@ -33,6 +41,9 @@ pub(crate) mod workspace_start;
 pub(crate) mod workspace_stop;
 
 mod git;
+mod command;
+mod jobs;
 mod shared;
 mod snapshots;
+mod transfers;
 mod view;

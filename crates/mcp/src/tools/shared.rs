@@ -32,6 +32,7 @@ pub(super) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
         "no_match" => failure.with_hint(
             "file_read shows the text; old_string must match it exactly, white space and line ends included",
         ),
+        "not_empty" => failure.with_hint("choose a path where nothing is, or only an empty directory"),
         "no_space" => failure.with_hint("delete files in the workspace, or create one with a larger disk_gb"),
         "too_large" => failure.with_hint("use exec with sed, head or split for very large files"),
         _ => failure,

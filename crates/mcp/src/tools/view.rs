@@ -91,6 +91,10 @@ pub(super) mod schema {
         json!({ "type": "integer" })
     }
 
+    pub(crate) fn integer_or_null() -> Value {
+        json!({ "type": ["integer", "null"] })
+    }
+
     pub(crate) fn flag() -> Value {
         json!({ "type": "boolean" })
     }

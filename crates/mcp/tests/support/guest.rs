@@ -10,7 +10,7 @@ use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent};
 use agentiso_daemon::{
     AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent,
-    GuestCode, WriteFile,
+    GuestCode, ListOptions, WriteFile,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -135,7 +135,11 @@ impl GuestAgent for FakeGuest {
         .boxed()
     }
 
-    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
+    fn list_dir<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        _options: &'a ListOptions,
+    ) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
         async move {
             let files = self.files.lock().expect("no panic");
             let inside = format!("{}/", path.as_str().trim_end_matches('/'));

@@ -1,6 +1,7 @@
 //! The guest agent's client, spoken to in this crate's words. Each call takes the connection that is there, or
 //! has a broken one mended first.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
@@ -10,9 +11,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::convert::agent_failure;
+use super::{jobs, transfer};
 use crate::machines::{
-    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecEvents, ExecOutcome, ExecSpec,
-    FileContent, GuestAgent, OutputStream, WriteFile,
+    AgentFailure, Captured, Command, DirEntry, DirListing, Download, EntryKind, ExecEvent, ExecEvents,
+    ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestAgent, JobQuery, JobState, JobSummary, ListOptions,
+    OutputStream, Pieces, Upload, WriteFile,
 };
 
 #[derive(Debug)]
@@ -89,11 +92,100 @@ impl GuestAgent for QemuAgent {
         .boxed()
     }
 
-    fn list_dir<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
+    fn list_dir<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        options: &'a ListOptions,
+    ) -> BoxFuture<'a, Result<DirListing, AgentFailure>> {
         async move {
-            let listing = self.client().await?.list_dir(path.as_str()).await.map_err(agent_failure)?;
+            let glob = options.glob.as_deref().unwrap_or_default().as_bytes();
+            let options = agent::ListOptions { depth: options.depth, glob };
+            let client = self.client().await?;
+            let listing = client.list_dir(path.as_str(), options).await.map_err(agent_failure)?;
             let entries = listing.entries.into_iter().map(dir_entry).collect();
             Ok(DirListing { entries, truncated: listing.truncated })
+        }
+        .boxed()
+    }
+
+    fn start_job(&self, command: Command) -> BoxFuture<'_, Result<u64, AgentFailure>> {
+        async move { self.client().await?.start_job(jobs::spec(command)).await.map_err(agent_failure) }.boxed()
+    }
+
+    fn poll_job(&self, query: JobQuery) -> BoxFuture<'_, Result<JobState, AgentFailure>> {
+        async move {
+            let state = self.client().await?.poll_job(jobs::query(query)).await.map_err(agent_failure)?;
+            Ok(jobs::state(state))
+        }
+        .boxed()
+    }
+
+    fn kill_job(&self, id: u64, signal: i32) -> BoxFuture<'_, Result<bool, AgentFailure>> {
+        async move { self.client().await?.kill_job(id, signal).await.map_err(agent_failure) }.boxed()
+    }
+
+    fn list_jobs(&self) -> BoxFuture<'_, Result<Vec<JobSummary>, AgentFailure>> {
+        async move {
+            let all = self.client().await?.list_jobs().await.map_err(agent_failure)?;
+            Ok(all.into_iter().map(jobs::summary).collect())
+        }
+        .boxed()
+    }
+
+    fn exec_or_job(
+        &self,
+        command: Command,
+        job_after: Duration,
+        head_bytes: u64,
+        tail_bytes: u64,
+    ) -> BoxFuture<'_, Result<ExecOrJob, AgentFailure>> {
+        async move {
+            let client = self.client().await?;
+            let ended = client.exec_or_job(jobs::spec(command), job_after, head_bytes, tail_bytes).await;
+            let agent::ExecOrJob { job, state } = ended.map_err(agent_failure)?;
+            Ok(ExecOrJob { job, state: jobs::state(state) })
+        }
+        .boxed()
+    }
+
+    fn set_env(&self, vars: BTreeMap<String, String>) -> BoxFuture<'_, Result<(), AgentFailure>> {
+        async move { self.client().await?.set_env(vars).await.map(drop).map_err(agent_failure) }.boxed()
+    }
+
+    fn upload_file(&self, file: WriteFile, source: Upload) -> BoxFuture<'_, Result<u64, AgentFailure>> {
+        async move {
+            let options = WriteOptions { mode: file.mode, create_parents: file.create_parents };
+            let client = self.client().await?;
+            client.write_file(file.path.as_str(), options, source).await.map_err(agent_failure)
+        }
+        .boxed()
+    }
+
+    fn download_file<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<Download, AgentFailure>> {
+        async move {
+            let reader = self.client().await?.read_file(path.as_str(), 0, None).await.map_err(agent_failure)?;
+            let info = reader.info();
+            Ok(Download { size: info.size, mode: info.mode, pieces: transfer::file_pieces(reader) })
+        }
+        .boxed()
+    }
+
+    fn upload_tree<'a>(
+        &'a self,
+        path: &'a GuestPath,
+        archive: Upload,
+    ) -> BoxFuture<'a, Result<(), AgentFailure>> {
+        async move {
+            let client = self.client().await?;
+            client.write_tree(path.as_str(), archive).await.map(drop).map_err(agent_failure)
+        }
+        .boxed()
+    }
+
+    fn download_tree<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<Pieces, AgentFailure>> {
+        async move {
+            let reader = self.client().await?.read_tree(path.as_str()).await.map_err(agent_failure)?;
+            Ok(transfer::tree_pieces(reader))
         }
         .boxed()
     }
@@ -132,7 +224,7 @@ fn exec_event(event: agent::ExecEvent) -> ExecEvent {
     }
 }
 
-fn captured(kept: agent::Captured) -> Captured {
+pub(super) fn captured(kept: agent::Captured) -> Captured {
     Captured { head: kept.head, tail: kept.tail, total_bytes: kept.total_bytes }
 }
 

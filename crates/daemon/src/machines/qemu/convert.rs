@@ -135,9 +135,8 @@ pub(super) fn agent_failure(error: AgentError) -> AgentFailure {
         AgentError::RequestTooLarge { .. } => {
             AgentFailure::Refused { code: ErrorCode::TooLarge, message: text }
         }
-        AgentError::Unsupported { .. }
-        | AgentError::Violation { .. }
-        | AgentError::ProtocolMismatch { .. } => {
+        AgentError::Unsupported { call } => AgentFailure::Unsupported { call },
+        AgentError::Violation { .. } | AgentError::ProtocolMismatch { .. } => {
             AgentFailure::Refused { code: ErrorCode::System, message: text }
         }
         AgentError::NotReady { .. }

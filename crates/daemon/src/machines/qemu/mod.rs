@@ -6,7 +6,9 @@
 mod agent;
 mod artefacts;
 mod convert;
+mod jobs;
 mod machine;
+mod transfer;
 
 use std::collections::HashSet;
 use std::io;

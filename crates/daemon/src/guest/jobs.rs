@@ -1,0 +1,51 @@
+//! Jobs of a running workspace, and what all its commands are given.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Guest;
+use crate::error::OpError;
+use crate::machines::{Command, ExecOrJob, JobQuery, JobState, JobSummary};
+
+impl Guest {
+    /// Starts a command that goes on by itself, as long as the machine does. Says its id.
+    pub async fn start_job(&self, command: Command) -> Result<u64, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("starting a job", self.agent.start_job(command)).await
+    }
+
+    pub async fn poll_job(&self, query: JobQuery) -> Result<JobState, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("polling a job", self.agent.poll_job(query)).await
+    }
+
+    /// Sends a signal to a job and everything it started; true if it still runs.
+    pub async fn kill_job(&self, id: u64, signal: i32) -> Result<bool, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("killing a job", self.agent.kill_job(id, signal)).await
+    }
+
+    pub async fn list_jobs(&self) -> Result<Vec<JobSummary>, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("listing jobs", self.agent.list_jobs()).await
+    }
+
+    /// Runs a command; one that takes longer than `job_after` becomes a job. Dropping the future before that kills it.
+    pub async fn exec_or_job(
+        &self,
+        command: Command,
+        job_after: Duration,
+        head_bytes: u64,
+        tail_bytes: u64,
+    ) -> Result<ExecOrJob, OpError> {
+        let _call = self.session.begin_call();
+        self.alive("exec", self.agent.exec_or_job(command, job_after, head_bytes, tail_bytes)).await
+    }
+
+    /// Gives variables to all commands that are started from now on: all of them or none. They are kept in the guest's
+    /// memory and nowhere else.
+    pub async fn set_env(&self, vars: BTreeMap<String, String>) -> Result<(), OpError> {
+        let _call = self.session.begin_call();
+        self.alive("setting the environment", self.agent.set_env(vars)).await
+    }
+}

@@ -1,0 +1,267 @@
+//! Jobs in the guest, commands that may become one, and what all commands are given.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use agentiso_protocol::limits;
+use agentiso_protocol::schema::v1;
+
+use super::client::{AgentClient, CALL_DEADLINE};
+use super::error::AgentError;
+use super::exec::{Captured, EXEC_MARGIN, captured, check_command};
+use super::machine::too_large;
+
+/// A command that is to go on by itself.
+#[derive(Clone)]
+pub struct JobSpec {
+    /// The command line for `/bin/sh -c`.
+    pub shell: Vec<u8>,
+    /// Working directory; `/root` when absent.
+    pub workdir: Option<Vec<u8>>,
+    /// Variables beyond the guest's defaults and those that were set for all commands; they win over both.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Without the values of variables, which may be secrets.
+impl fmt::Debug for JobSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobSpec")
+            .field("shell", &String::from_utf8_lossy(&self.shell))
+            .field("workdir", &self.workdir)
+            .field("env", &self.env.keys())
+            .finish()
+    }
+}
+
+/// What is wanted of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobQuery {
+    /// Which job.
+    pub id: u64,
+    /// Bytes of standard output that are known already.
+    pub stdout_offset: u64,
+    /// Bytes of standard error that are known already.
+    pub stderr_offset: u64,
+    /// First bytes wanted of what follows.
+    pub head_bytes: u64,
+    /// Last bytes wanted, beyond the first.
+    pub tail_bytes: u64,
+    /// How long its end is waited for.
+    pub wait: Duration,
+}
+
+/// How a job is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobState {
+    /// Whether it still runs.
+    pub running: bool,
+    /// Set when the shell ended by itself.
+    pub exit_code: Option<i32>,
+    /// Set when a signal ended it.
+    pub signal: Option<i32>,
+    /// Standard output beyond the offset. Without a head if the bytes at the offset were not kept.
+    pub stdout: Captured,
+    /// Standard error beyond the offset.
+    pub stderr: Captured,
+    /// How long it has been running, or ran, by the guest's clock.
+    pub duration: Duration,
+}
+
+/// One of the jobs that a guest knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSummary {
+    /// Its id.
+    pub id: u64,
+    /// The beginning of its command.
+    pub shell: Vec<u8>,
+    /// Whether it still runs.
+    pub running: bool,
+    /// Set when the shell ended by itself.
+    pub exit_code: Option<i32>,
+    /// Set when a signal ended it.
+    pub signal: Option<i32>,
+    /// All that it printed on standard output.
+    pub stdout_bytes: u64,
+    /// All that it printed on standard error.
+    pub stderr_bytes: u64,
+    /// How long it has been running, or ran.
+    pub duration: Duration,
+}
+
+/// What became of a command that was waited for, but not for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecOrJob {
+    /// Set when it still runs: the job that it is.
+    pub job: Option<u64>,
+    /// How it is, with its output from the beginning.
+    pub state: JobState,
+}
+
+impl AgentClient {
+    /// Starts a job, which goes on until it ends or is killed, whatever becomes of this connection. Returns its id.
+    pub async fn start_job(&self, spec: JobSpec) -> Result<u64, AgentError> {
+        let mut stub = self.stub();
+        let answer = stub.start_job(to_wire(spec)?);
+        Ok(self.answer("start_job", CALL_DEADLINE, answer).await?.job_id)
+    }
+
+    /// How a job is.
+    pub async fn poll_job(&self, query: JobQuery) -> Result<JobState, AgentError> {
+        const CALL: &str = "poll_job";
+        let (head_bytes, tail_bytes) = within_capture(query.head_bytes, query.tail_bytes);
+        let wait_ms = u32::try_from(query.wait.as_millis()).unwrap_or(u32::MAX).min(limits::MAX_POLL_WAIT_MS);
+        let request = v1::PollJobRequest {
+            job_id: query.id,
+            stdout_offset: query.stdout_offset,
+            stderr_offset: query.stderr_offset,
+            head_bytes,
+            tail_bytes,
+            wait_ms,
+        };
+        let after = CALL_DEADLINE + Duration::from_millis(wait_ms.into());
+        let mut stub = self.stub();
+        let answer = self.answer(CALL, after, stub.poll_job(request)).await?;
+        state(CALL, answer, (head_bytes, tail_bytes))
+    }
+
+    /// Sends a signal to a job's process group and gives it a moment; true if it still runs.
+    pub async fn kill_job(&self, id: u64, signal: i32) -> Result<bool, AgentError> {
+        let mut stub = self.stub();
+        let answer = stub.kill_job(v1::KillJobRequest { job_id: id, signal });
+        Ok(self.answer("kill_job", CALL_DEADLINE, answer).await?.running)
+    }
+
+    /// All jobs that the guest knows.
+    pub async fn list_jobs(&self) -> Result<Vec<JobSummary>, AgentError> {
+        const CALL: &str = "list_jobs";
+        let mut stub = self.stub();
+        let answer = self.answer(CALL, CALL_DEADLINE, stub.list_jobs(v1::ListJobsRequest {})).await?;
+        if answer.jobs.len() > limits::MAX_JOBS {
+            return Err(AgentError::violation(CALL, "more jobs than there can be"));
+        }
+        answer.jobs.into_iter().map(summary).collect()
+    }
+
+    /// Runs a command and waits for it; after `job_after` it becomes a job. Dropping the future before that kills it.
+    pub async fn exec_or_job(
+        &self,
+        spec: JobSpec,
+        job_after: Duration,
+        head_bytes: u64,
+        tail_bytes: u64,
+    ) -> Result<ExecOrJob, AgentError> {
+        const CALL: &str = "exec_or_job";
+        let wanted = within_capture(head_bytes, tail_bytes);
+        let job_after_ms = u64::try_from(job_after.as_millis()).unwrap_or(u64::MAX);
+        let job_after_ms = job_after_ms.clamp(1, limits::MAX_EXEC_TIMEOUT_MS);
+        let request = v1::ExecOrJobRequest {
+            command: Some(to_wire(spec)?),
+            job_after_ms,
+            head_bytes: wanted.0,
+            tail_bytes: wanted.1,
+        };
+        let mut stub = self.stub();
+        let after = Duration::from_millis(job_after_ms) + EXEC_MARGIN;
+        let answer = self.answer(CALL, after, stub.exec_or_job(request)).await?;
+        let state = answer.state.ok_or_else(|| AgentError::violation(CALL, "nothing said about the command"))?;
+        let state = self::state(CALL, state, wanted)?;
+        if state.running != answer.job_id.is_some() {
+            return Err(AgentError::violation(CALL, "a command that neither ended nor became a job"));
+        }
+        Ok(ExecOrJob { job: answer.job_id, state })
+    }
+
+    /// Gives variables to all commands that are started from now on; all of them or none. Returns how many these have.
+    pub async fn set_env(&self, vars: BTreeMap<String, String>) -> Result<u32, AgentError> {
+        let size = vars.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        too_large("the environment", size, limits::MAX_STORED_ENV_BYTES)?;
+        let mut stub = self.stub();
+        let request = v1::SetEnvRequest { vars: vars.into_iter().collect() };
+        Ok(self.answer("set_env", CALL_DEADLINE, stub.set_env(request)).await?.total)
+    }
+}
+
+fn to_wire(spec: JobSpec) -> Result<v1::StartJobRequest, AgentError> {
+    let workdir = spec.workdir.unwrap_or_default();
+    check_command(&spec.shell, &workdir, &spec.env)?;
+    Ok(v1::StartJobRequest {
+        shell: spec.shell.into(),
+        workdir: workdir.into(),
+        env: spec.env.into_iter().collect(),
+    })
+}
+
+fn within_capture(head: u64, tail: u64) -> (u64, u64) {
+    let head = head.min(limits::MAX_CAPTURE_BYTES);
+    (head, tail.min(limits::MAX_CAPTURE_BYTES - head))
+}
+
+fn state(
+    call: &'static str,
+    answer: v1::PollJobResponse,
+    (head, tail): (u64, u64),
+) -> Result<JobState, AgentError> {
+    if answer.running && (answer.exit_code.is_some() || answer.signal.is_some()) {
+        return Err(AgentError::violation(call, "a job that runs and has ended"));
+    }
+    // Without a head its share goes to the tail.
+    let output = |output: Option<v1::Captured>| {
+        let headless = output.as_ref().is_some_and(|output| output.head.is_empty());
+        captured(call, output, if headless { (0, head + tail) } else { (head, tail) })
+    };
+    Ok(JobState {
+        running: answer.running,
+        exit_code: answer.exit_code,
+        signal: answer.signal,
+        stdout: output(answer.stdout)?,
+        stderr: output(answer.stderr)?,
+        duration: Duration::from_micros(answer.duration_us),
+    })
+}
+
+fn summary(job: v1::JobSummary) -> Result<JobSummary, AgentError> {
+    if job.shell.len() > limits::MAX_JOB_TITLE_BYTES {
+        return Err(AgentError::violation("list_jobs", "a command that is too long"));
+    }
+    Ok(JobSummary {
+        id: job.job_id,
+        shell: job.shell.to_vec(),
+        running: job.running,
+        exit_code: job.exit_code,
+        signal: job.signal,
+        stdout_bytes: job.stdout_bytes,
+        stderr_bytes: job.stderr_bytes,
+        duration: Duration::from_micros(job.duration_us),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use agentiso_protocol::schema::v1;
+
+    use super::{JobSpec, state, summary};
+
+    #[test]
+    fn answers_that_contradict_themselves_are_refused() {
+        let good = v1::PollJobResponse { running: true, ..v1::PollJobResponse::default() };
+        assert!(state("poll_job", good.clone(), (4, 2)).is_ok());
+        assert!(state("poll_job", v1::PollJobResponse { exit_code: Some(0), ..good.clone() }, (4, 2)).is_err());
+        let output = |head: usize, tail: usize| {
+            let (head, tail) = (vec![0; head].into(), vec![0; tail].into());
+            let stdout = Some(v1::Captured { head, tail, total_bytes: 9 });
+            state("poll_job", v1::PollJobResponse { stdout, ..good.clone() }, (4, 2))
+        };
+        assert!(output(4, 2).is_ok() && output(0, 6).is_ok());
+        assert!(output(5, 0).is_err() && output(0, 7).is_err() && output(1, 3).is_err());
+        let long = v1::JobSummary { shell: vec![0; 201].into(), ..v1::JobSummary::default() };
+        assert!(summary(long).is_err());
+    }
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let env = [("TOKEN".to_owned(), "hush".to_owned())].into();
+        let text = format!("{:?}", JobSpec { shell: b"true".to_vec(), workdir: None, env });
+        assert!(text.contains("TOKEN") && !text.contains("hush"), "{text}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a file of the host cannot be transferred.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agentiso_tree::TreeError;
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// What is wrong with which path of the host.
+#[derive(Debug, Error)]
+pub enum TransferError {
+    /// Not in the directory, or by way of a link that leads out of it.
+    #[error("{} is not inside the transfer directory {}", path.display(), root.display())]
+    Outside { path: PathBuf, root: PathBuf },
+    /// The last part of a path is not followed.
+    #[error("{} is a symbolic link, which is not followed", path.display())]
+    Link { path: PathBuf },
+    #[error("{} does not exist", path.display())]
+    Missing { path: PathBuf },
+    #[error("the directory of {} does not exist", path.display())]
+    NoParent { path: PathBuf },
+    /// A pipe, a socket or a device.
+    #[error("{} is neither a file nor a directory", path.display())]
+    Special { path: PathBuf },
+    /// Something stands where a directory is to be made.
+    #[error("{} exists already", path.display())]
+    Exists { path: PathBuf },
+    #[error("{} cannot name a file", path.display())]
+    BadName { path: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Tree { path: PathBuf, source: TreeError },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl TransferError {
+    /// Whether the disk is full.
+    pub fn is_out_of_space(&self) -> bool {
+        let source = match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Tree { source, .. } => source.io(),
+            Self::Outside { .. }
+            | Self::Link { .. }
+            | Self::Missing { .. }
+            | Self::NoParent { .. }
+            | Self::Special { .. }
+            | Self::Exists { .. }
+            | Self::BadName { .. } => None,
+        };
+        source.is_some_and(|error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        })
+    }
+
+    pub(super) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { path: path.to_owned(), source: source.into() }
+    }
+
+    /// What the kernel meant when it refused to resolve a path.
+    pub(super) fn resolving(path: &Path, root: &Path, error: Errno) -> Self {
+        let path = path.to_owned();
+        match error {
+            Errno::NOENT => Self::Missing { path },
+            Errno::XDEV => Self::Outside { path, root: root.to_owned() },
+            // Of the last part, or of a magic link on the way.
+            Errno::LOOP => Self::Link { path },
+            Errno::INVAL | Errno::NAMETOOLONG => Self::BadName { path },
+            other => Self::io(&path, other),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What all tools that run commands share: their parameters, how output is shown, and the word that it goes on.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use agentiso_core::paths::GuestPath;
+use agentiso_daemon::{Captured, Command, JobState, OpError};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::shared::MAX_COMMAND;
+use crate::answer::Failure;
+use crate::args::{Env, GuestFile, Integer, Text};
+use crate::progress::Reporter;
+use crate::truncate;
+
+pub(super) const DEFAULT_OUTPUT: u64 = 262_144;
+
+/// The guest keeps no more of a stream.
+const MAX_OUTPUT: u64 = 2 * 1024 * 1024;
+
+/// How often a client that wants progress hears that a command still runs.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// A command may take a day.
+pub(super) const MAX_SECS: u64 = 86_400;
+
+pub(super) const COMMAND: Text = Text {
+    name: "command",
+    about: "Run by /bin/sh -c as root, without input.",
+    min: 1,
+    max: MAX_COMMAND,
+    nul: false,
+};
+pub(super) const WORKDIR: GuestFile =
+    GuestFile { name: "workdir", about: "Absolute path to run in. Default: /root." };
+pub(super) const ENV: Env =
+    Env { name: "env", about: "Environment variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
+pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {
+    name: "max_output_bytes",
+    about: "Most bytes of stdout, and of stderr, to return. Of longer output you get beginning and end.",
+    min: 1,
+    max: MAX_OUTPUT,
+    default: Some(DEFAULT_OUTPUT),
+};
+
+/// A command as the daemon takes it.
+pub(super) fn command(
+    command: String,
+    workdir: Option<GuestPath>,
+    env: BTreeMap<String, String>,
+) -> Command {
+    Command { command, workdir, env }
+}
+
+/// A shell reports death by a signal as 128 and the signal's number; so do we, and say which signal it was.
+pub(super) fn exit_code(exit_code: Option<i32>, signal: Option<i32>) -> i32 {
+    match (exit_code, signal) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => -1,
+    }
+}
+
+/// A job as all answers show it: how it is, what it printed beyond the offsets, and the offsets to go on from.
+pub(super) fn job_view(id: u64, state: JobState, [stdout, stderr]: [u64; 2], max_output: u64) -> Value {
+    let running = state.running;
+    let (out, err) = (settled(state.stdout, running), settled(state.stderr, running));
+    let mut view = json!({
+        "job_id": id,
+        "running": running,
+        "exit_code": (!running).then(|| exit_code(state.exit_code, state.signal)),
+        "stdout": truncate::cut(&out, max_output),
+        "stderr": truncate::cut(&err, max_output),
+        "stdout_bytes": stdout.saturating_add(out.total_bytes),
+        "stderr_bytes": stderr.saturating_add(err.total_bytes),
+    });
+    if let Some(signal) = state.signal {
+        view["signal"] = signal.into();
+    }
+    view
+}
+
+/// Without a character of which a running command has printed only the beginning: the rest will come.
+fn settled(mut output: Captured, running: bool) -> Captured {
+    let last: &mut Bytes = if output.tail.is_empty() { &mut output.head } else { &mut output.tail };
+    let unfinished = if running { truncate::unfinished(last) } else { 0 };
+    last.truncate(last.len() - unfinished);
+    output.total_bytes = output.total_bytes.saturating_sub(unfinished as u64);
+    output
+}
+
+/// A failure of a tool about jobs, with advice for what the guest refuses.
+pub(super) fn job_failure(error: OpError) -> Failure {
+    let failure = Failure::from(error);
+    match failure.code {
+        "no_job" => failure.with_hint("action list shows all jobs; they end with the machine, in a stop or restore"),
+        "busy" => failure.with_hint("wait for a job to end, or kill one"),
+        _ => failure,
+    }
+}
+
+/// Waits for a command and tells a client that wants to know that it is not forgotten.
+pub(super) async fn with_heartbeat<T>(command: impl Future<Output = T>, progress: &Reporter) -> T {
+    if !progress.is_wanted() {
+        return command.await;
+    }
+    tokio::pin!(command);
+    progress.report("the command is running", None);
+    let begun = tokio::time::Instant::now();
+    let mut beat = tokio::time::interval_at(begun + HEARTBEAT, HEARTBEAT);
+    loop {
+        // The outcome first: a report about a command that has ended would be wrong.
+        tokio::select! {
+            biased;
+            outcome = &mut command => return outcome,
+            now = beat.tick() => {
+                let seconds = now.duration_since(begun).as_secs();
+                progress.report(&format!("the command has been running for {seconds} s"), None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(bytes: &[u8]) -> Captured {
+        Captured { head: Bytes::copy_from_slice(bytes), tail: Bytes::new(), total_bytes: bytes.len() as u64 }
+    }
+
+    #[test]
+    fn half_a_character_waits_for_its_other_half() {
+        let state = JobState { running: true, stdout: printed(b"a\xc3"), ..JobState::default() };
+        let view = job_view(3, state, [10, 0], 100);
+        assert_eq!((&view["stdout"], &view["stdout_bytes"]), (&json!("a"), &json!(11)));
+        assert_eq!((&view["exit_code"], &view["running"]), (&Value::Null, &json!(true)));
+        let state = JobState { exit_code: Some(0), stdout: printed(b"a\xc3"), ..JobState::default() };
+        let view = job_view(3, state, [0, 0], 100);
+        assert_eq!((&view["stdout"], &view["stdout_bytes"]), (&json!("a\u{fffd}"), &json!(2)));
+    }
+
+    #[test]
+    fn death_by_a_signal_is_128_and_the_signal() {
+        let state = JobState { signal: Some(9), ..JobState::default() };
+        let view = job_view(1, state, [0, 0], 100);
+        assert_eq!((&view["exit_code"], &view["signal"]), (&json!(137), &json!(9)));
+        assert_eq!((exit_code(Some(3), None), exit_code(None, Some(15)), exit_code(None, None)), (3, 143, -1));
+    }
+
+    #[tokio::test]
+    async fn no_report_is_made_for_a_command_nobody_watches() {
+        assert_eq!(with_heartbeat(async { 5 }, &Reporter::none()).await, 5);
+    }
+}

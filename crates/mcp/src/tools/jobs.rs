@@ -1,0 +1,108 @@
+//! What `exec_background` and the single tools of earlier versions do with jobs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agentiso_core::paths::GuestPath;
+use agentiso_daemon::{Guest, JobQuery, JobSummary};
+use serde_json::{Value, json};
+
+use super::command::{self, DEFAULT_OUTPUT, exit_code, job_failure, job_view, with_heartbeat};
+use crate::answer::{Answer, Failure};
+use crate::args::Integer;
+use crate::progress::Reporter;
+use crate::truncate;
+
+/// SIGKILL.
+pub(super) const KILL: u64 = 9;
+
+/// More bytes than a job prints in a machine's life.
+const MAX_OFFSET: u64 = 16 << 40;
+
+pub(super) const JOB_ID: Integer =
+    Integer { name: "job_id", about: "The job, as start gave it.", min: 1, max: Integer::OPEN, default: None };
+pub(super) const SIGNAL: Integer = Integer {
+    name: "signal",
+    about: "kill only: number of the signal, such as 15 to have it end in order.",
+    min: 1,
+    max: 31,
+    default: Some(KILL),
+};
+pub(super) const STDOUT_OFFSET: Integer = Integer {
+    name: "stdout_offset",
+    about: "poll only: skip this many bytes of stdout; the last poll's stdout_bytes gives only what is new.",
+    min: 0,
+    max: MAX_OFFSET,
+    default: Some(0),
+};
+pub(super) const STDERR_OFFSET: Integer = Integer {
+    name: "stderr_offset",
+    about: "poll only: the same for stderr.",
+    min: 0,
+    max: MAX_OFFSET,
+    default: Some(0),
+};
+pub(super) const WAIT_SECS: Integer = Integer {
+    name: "wait_secs",
+    about: "poll only: wait up to this long for its end.",
+    min: 0,
+    max: 60,
+    default: Some(0),
+};
+
+/// Which job is asked for what.
+pub(super) struct Poll {
+    pub(super) id: u64,
+    /// Of stdout and stderr.
+    pub(super) offsets: [u64; 2],
+    pub(super) wait_secs: u64,
+}
+
+pub(super) async fn start(
+    guest: &Guest,
+    text: String,
+    workdir: Option<GuestPath>,
+    env: BTreeMap<String, String>,
+) -> Result<Answer, Failure> {
+    let id = guest.start_job(command::command(text, workdir, env)).await.map_err(job_failure)?;
+    Ok(Answer::json(json!({ "job_id": id, "status": "started" })))
+}
+
+pub(super) async fn poll(guest: &Guest, poll: Poll, progress: &Reporter) -> Result<Answer, Failure> {
+    let Poll { id, offsets, wait_secs } = poll;
+    let query = JobQuery {
+        id,
+        stdout_offset: offsets[0],
+        stderr_offset: offsets[1],
+        head_bytes: DEFAULT_OUTPUT,
+        tail_bytes: truncate::tail_budget(DEFAULT_OUTPUT),
+        wait: Duration::from_secs(wait_secs),
+    };
+    let state = with_heartbeat(guest.poll_job(query), progress).await.map_err(job_failure)?;
+    Ok(Answer::json(job_view(id, state, offsets, DEFAULT_OUTPUT)))
+}
+
+/// A job that outlives its signal is not called killed.
+pub(super) async fn kill(guest: &Guest, id: u64, signal: u64) -> Result<Answer, Failure> {
+    let number = i32::try_from(signal).unwrap_or(i32::MAX);
+    let running = guest.kill_job(id, number).await.map_err(job_failure)?;
+    let status = if running { "running" } else { "killed" };
+    Ok(Answer::json(json!({ "job_id": id, "signal": signal, "status": status })))
+}
+
+pub(super) async fn list(guest: &Guest) -> Result<Answer, Failure> {
+    let jobs = guest.list_jobs().await.map_err(job_failure)?;
+    Ok(Answer::array("jobs", jobs.iter().map(view).collect()))
+}
+
+fn view(job: &JobSummary) -> Value {
+    json!({
+        "job_id": job.id,
+        "command": job.command,
+        "running": job.running,
+        "exit_code": (!job.running).then(|| exit_code(job.exit_code, job.signal)),
+        "seconds": job.duration.as_secs(),
+        "stdout_bytes": job.stdout_bytes,
+        "stderr_bytes": job.stderr_bytes,
+    })
+}

@@ -1,0 +1,193 @@
+//! Unpacks an archive into an empty directory, and believes nothing of it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, fchmod, mkdirat, openat, openat2, symlinkat};
+use tar::{Archive, Entry, EntryType};
+
+use crate::MAX_DEPTH;
+use crate::error::{TreeError, at};
+
+/// Entries of one archive: their directories are remembered until the end.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// Longest path, the kernel's own.
+const MAX_PATH: usize = 4095;
+
+/// What was unpacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Bytes in files.
+    pub bytes: u64,
+}
+
+/// Makes what is in an archive beneath a directory. Modes lose the bits that are not in `mode_mask`; the owner is
+/// whoever unpacks. After an error the directory holds a part of it.
+pub fn unpack(archive: impl Read, directory: BorrowedFd<'_>, mode_mask: u32) -> Result<Unpacked, TreeError> {
+    let mut archive = Archive::new(archive);
+    let mut unpacked = Unpacked::default();
+    let (mut modes, mut long) = (Vec::new(), Long::default());
+    // Raw, because the library would read a long name of any length.
+    for (number, entry) in archive.entries().map_err(TreeError::Archive)?.raw(true).enumerate() {
+        let entry = entry.map_err(TreeError::Archive)?;
+        if number >= MAX_ENTRIES {
+            return Err(TreeError::invalid(format!("it has more than {MAX_ENTRIES} entries")));
+        }
+        let Some((entry, Long { name, target })) = long.take(entry)? else { continue };
+        let path = match &name {
+            Some(name) => checked_path(name)?,
+            None => checked_path(&entry.path_bytes())?,
+        };
+        let mode = entry.header().mode().map_err(TreeError::Archive)? & 0o7777 & mode_mask;
+        match entry.header().entry_type() {
+            EntryType::Directory => {
+                if path != Path::new("") {
+                    let place = Place::find(directory, &path)?;
+                    mkdirat(&place.parent, place.name, Mode::RWXU).map_err(place.at())?;
+                }
+                // Set at the end: nothing could be made below a directory that cannot be written to.
+                modes.push((path, mode));
+            }
+            EntryType::Regular => unpacked.bytes += unpack_file(entry, directory, &path, mode)?,
+            EntryType::Symlink => {
+                let short = entry.link_name_bytes().map(|target| target.into_owned());
+                let target = target.or(short).ok_or_else(|| TreeError::invalid("a link to nowhere"))?;
+                let place = Place::find(directory, &path)?;
+                symlinkat(target, &place.parent, place.name).map_err(place.at())?;
+            }
+            // A foreign enumeration without an end: everything that nobody of ours packs.
+            other => return Err(TreeError::invalid(format!("an entry of kind {:?}", other.as_byte()))),
+        }
+    }
+    // The deepest first, for the same reason.
+    for (path, mode) in modes.into_iter().rev() {
+        set_mode(directory, &path, Mode::from_raw_mode(mode))?;
+    }
+    Ok(unpacked)
+}
+
+fn unpack_file(
+    mut entry: Entry<'_, impl Read>,
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    mode: u32,
+) -> Result<u64, TreeError> {
+    let place = Place::find(directory, path)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&place.parent, place.name, flags, Mode::RUSR | Mode::WUSR).map_err(place.at())?;
+    let mut file = File::from(file);
+    let size = entry.size();
+    let copied = copy(&mut entry, &mut file, path)?;
+    if copied != size {
+        return Err(TreeError::Archive(io::ErrorKind::UnexpectedEof.into()));
+    }
+    fchmod(&file, Mode::from_raw_mode(mode)).map_err(place.at())?;
+    Ok(copied)
+}
+
+/// As [`io::copy`], but says which side failed.
+fn copy(from: &mut impl Read, to: &mut File, path: &Path) -> Result<u64, TreeError> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut copied = 0;
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok(copied),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(TreeError::Archive(error)),
+        };
+        io::Write::write_all(to, &buffer[..count])
+            .map_err(|source| TreeError::Io { path: path.display().to_string(), source })?;
+        copied += count as u64;
+    }
+}
+
+/// The directory that an entry is made in, and its name there.
+struct Place<'a> {
+    parent: OwnedFd,
+    name: &'a OsStr,
+    path: &'a Path,
+}
+
+impl<'a> Place<'a> {
+    fn find(directory: BorrowedFd<'_>, path: &'a Path) -> Result<Self, TreeError> {
+        let name = path.file_name().ok_or_else(|| TreeError::invalid("an entry without a name"))?;
+        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        let parent = beneath(directory, parent).map_err(at(path.as_os_str().as_bytes()))?;
+        Ok(Self { parent, name, path })
+    }
+
+    fn at(&self) -> impl FnOnce(rustix::io::Errno) -> TreeError {
+        at(self.path.as_os_str().as_bytes())
+    }
+}
+
+fn beneath(directory: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(directory, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+fn set_mode(directory: BorrowedFd<'_>, path: &Path, mode: Mode) -> Result<(), TreeError> {
+    if path == Path::new("") {
+        return fchmod(directory, mode).map_err(at(b"."));
+    }
+    let place = Place::find(directory, path)?;
+    // It is one of the directories made above; nobody else knows of them yet.
+    chmodat(&place.parent, place.name, mode, AtFlags::empty()).map_err(place.at())
+}
+
+/// What did not fit into the header of the next entry and came before it.
+#[derive(Debug, Default)]
+struct Long {
+    name: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
+}
+
+impl Long {
+    /// Keeps an entry that is about the next one; gives any other back, with what was kept for it.
+    fn take<'a, R: Read>(&mut self, mut entry: Entry<'a, R>) -> Result<Option<(Entry<'a, R>, Self)>, TreeError> {
+        let kind = entry.header().entry_type();
+        let kept = match kind {
+            EntryType::GNULongName => &mut self.name,
+            EntryType::GNULongLink => &mut self.target,
+            _ => return Ok(Some((entry, std::mem::take(self)))),
+        };
+        let mut text = Vec::new();
+        // One byte more than can be, for the zero at its end.
+        entry.by_ref().take(MAX_PATH as u64 + 2).read_to_end(&mut text).map_err(TreeError::Archive)?;
+        if text.last() == Some(&0) {
+            text.pop();
+        }
+        if text.len() > MAX_PATH {
+            return Err(TreeError::invalid("a path that no file can have"));
+        }
+        *kept = Some(text);
+        Ok(None)
+    }
+}
+
+/// A path that leads to something below the directory; empty for the directory itself.
+fn checked_path(bytes: &[u8]) -> Result<PathBuf, TreeError> {
+    if bytes.len() > MAX_PATH || bytes.contains(&0) {
+        return Err(TreeError::invalid("a path that no file can have"));
+    }
+    let mut checked = PathBuf::new();
+    for component in Path::new(OsStr::from_bytes(bytes)).components() {
+        match component {
+            Component::Normal(name) => checked.push(name),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(TreeError::invalid("an entry outside of the directory"));
+            }
+        }
+    }
+    if checked.components().count() > MAX_DEPTH + 1 {
+        return Err(TreeError::invalid(format!("more than {MAX_DEPTH} directories within each other")));
+    }
+    Ok(checked)
+}

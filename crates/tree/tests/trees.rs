@@ -1,0 +1,152 @@
+//! Directories go through an archive and come out the same; archives of strangers stay inside.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use agentiso_tree::{TreeError, pack, unpack};
+use tar::{Builder, EntryType, Header};
+
+fn open(path: &Path) -> OwnedFd {
+    File::open(path).expect("a directory").into()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("there").permissions().mode() & 0o7777
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode is set");
+}
+
+#[test]
+fn a_directory_comes_out_as_it_went_in() {
+    let (from, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let deep = from.path().join("a").join("d".repeat(120)).join("e".repeat(120));
+    fs::create_dir_all(&deep).expect("made");
+    fs::write(deep.join("f\n\"ä"), vec![7; 100_000]).expect("written");
+    fs::write(from.path().join("empty"), "").expect("written");
+    fs::write(from.path().join("run"), "#!/bin/sh\n").expect("written");
+    chmod(&from.path().join("run"), 0o4750);
+    fs::create_dir(from.path().join("locked")).expect("made");
+    fs::write(from.path().join("locked/in"), "x").expect("written");
+    chmod(&from.path().join("locked"), 0o550);
+    symlink("/etc/passwd", from.path().join("absolute")).expect("linked");
+    symlink(format!("../{}", "l".repeat(300)), from.path().join("dangling")).expect("linked");
+    rustix::fs::mknodat(
+        File::open(from.path()).expect("open"),
+        "pipe",
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .expect("a pipe");
+    chmod(from.path(), 0o751);
+
+    let mut archive = Vec::new();
+    let packed = pack(open(from.path()), &mut archive).expect("packed");
+    assert_eq!((packed.bytes, packed.skipped), (100_000 + 10 + 1, 1));
+    let unpacked = unpack(&archive[..], open(to.path()).as_fd(), 0o777).expect("unpacked");
+    assert_eq!(unpacked.bytes, packed.bytes);
+
+    let below = deep.strip_prefix(from.path()).expect("below");
+    assert_eq!(fs::read(to.path().join(below).join("f\n\"ä")).expect("read"), vec![7; 100_000]);
+    assert_eq!(fs::read(to.path().join("empty")).expect("read"), b"");
+    assert_eq!((mode(&to.path().join("run")), mode(&to.path().join("locked"))), (0o750, 0o550));
+    assert_eq!(mode(to.path()), 0o751);
+    assert_eq!(fs::read_link(to.path().join("absolute")).expect("a link"), Path::new("/etc/passwd"));
+    assert_eq!(fs::read_link(to.path().join("dangling")).expect("a link").as_os_str().len(), 303);
+    assert!(!to.path().join("pipe").exists());
+    for dir in [&from, &to] {
+        chmod(&dir.path().join("locked"), 0o750);
+    }
+}
+
+/// An archive with one entry after the other, as they are.
+fn archive(entries: &[(EntryType, &[u8], &[u8])]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (kind, name, data) in entries {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(*kind);
+        header.set_mode(0o777);
+        let symlink = *kind == EntryType::Symlink;
+        header.set_size(if symlink { 0 } else { data.len() as u64 });
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        if symlink {
+            header.as_old_mut().linkname[..data.len()].copy_from_slice(data);
+        }
+        header.set_cksum();
+        builder.append(&header, if symlink { &[][..] } else { data }).expect("appended");
+    }
+    builder.into_inner().expect("finished")
+}
+
+#[test]
+fn nothing_is_made_outside_of_the_directory() {
+    use EntryType::{Block, Char, Continuous, Fifo, GNULongName, Link, Regular, Symlink, XHeader};
+    let long = vec![b'x'; 100_000];
+    let deep = [b"a/".repeat(500), b"b\0".to_vec()].concat();
+    let outside = tempfile::tempdir().expect("a directory");
+    let target = outside.path().as_os_str().as_encoded_bytes();
+    let cases: Vec<Vec<(EntryType, &[u8], &[u8])>> = vec![
+        vec![(Regular, b"../escaped", b"x")],
+        vec![(Regular, b"a/../../escaped", b"x")],
+        vec![(Regular, b"/tmp/agentiso-escaped", b"x")],
+        vec![(Symlink, b"link", target), (Regular, b"link/escaped", b"x")],
+        vec![(Symlink, b"link", target), (EntryType::Directory, b"link/escaped", b"")],
+        vec![(Symlink, b"link", b".."), (Symlink, b"link/escaped", b"x")],
+        vec![(Regular, b"twice", b"x"), (Regular, b"twice", b"y")],
+        vec![(Symlink, b"file", target), (Regular, b"file", b"y")],
+        vec![(Symlink, b"nowhere", b"")],
+        vec![(Regular, b"missing/parent", b"x")],
+        vec![(Regular, b"", b"x")],
+        vec![(Link, b"hard", b"")],
+        vec![(Fifo, b"pipe", b"")],
+        vec![(Char, b"null", b"")],
+        vec![(Block, b"disk", b"")],
+        vec![(Continuous, b"odd", b"")],
+        vec![(XHeader, b"pax", b"20 path=../escaped\n")],
+        vec![(GNULongName, b"././@LongLink", &long), (Regular, b"short", b"x")],
+        vec![(GNULongName, b"././@LongLink", &deep), (Regular, b"short", b"x")],
+        vec![(GNULongName, b"././@LongLink", b"../../escaped\0"), (Regular, b"short", b"x")],
+    ];
+    for entries in cases {
+        let parent = tempfile::tempdir().expect("a directory");
+        let into = parent.path().join("into");
+        fs::create_dir(&into).expect("made");
+        let result = unpack(&archive(&entries)[..], open(&into).as_fd(), 0o777);
+        assert!(result.is_err(), "{entries:?}");
+        assert_eq!(fs::read_dir(parent.path()).expect("listed").count(), 1, "{entries:?}");
+        assert_eq!(fs::read_dir(outside.path()).expect("listed").count(), 0, "{entries:?}");
+    }
+}
+
+#[test]
+fn an_archive_that_is_cut_off_or_no_archive_is_an_error_or_empty() {
+    let whole = archive(&[(EntryType::Regular, b"file", &[1; 5000])]);
+    for length in [1, 511, 513, 3000] {
+        let into = tempfile::tempdir().expect("a directory");
+        let result = unpack(&whole[..length], open(into.path()).as_fd(), 0o777);
+        assert!(matches!(result, Err(TreeError::Archive(_))), "{length}: {result:?}");
+    }
+    let into = tempfile::tempdir().expect("a directory");
+    assert!(unpack(&[1; 2048][..], open(into.path()).as_fd(), 0o777).is_err());
+}
+
+#[test]
+fn a_writer_that_fails_ends_the_packing() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let from = tempfile::tempdir().expect("a directory");
+    File::create(from.path().join("f")).expect("made").write_all(b"x").expect("written");
+    assert!(matches!(pack(open(from.path()), Full), Err(TreeError::Archive(_))));
+}
