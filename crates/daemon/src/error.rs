@@ -15,6 +15,8 @@ use agentiso_core::quota::QuotaExceeded;
 use agentiso_core::resources::OutOfRange;
 use agentiso_core::space::HostSpaceShort;
 use agentiso_net::gateway::ForwardError;
+use agentiso_vault::VaultError;
+use agentiso_vault::board::BoardError;
 use thiserror::Error;
 
 use crate::ledger::LedgerError;
@@ -149,6 +151,12 @@ pub enum OpError {
         #[source]
         source: std::io::Error,
     },
+    #[error("notes are switched off on this server (vault.enabled is false)")]
+    VaultDisabled,
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    #[error(transparent)]
+    Board(#[from] BoardError),
     #[error("the call was cancelled and what it had begun was undone")]
     Cancelled,
     #[error("the server is shutting down")]
@@ -207,6 +215,9 @@ impl OpError {
             Self::Busy { .. } => "busy",
             Self::StillAttaching { .. } => "still_attaching",
             Self::Logs { .. } => "logs_unreadable",
+            Self::VaultDisabled => "vault_disabled",
+            Self::Vault(error) => error.code(),
+            Self::Board(error) => error.code(),
             Self::Cancelled => "cancelled",
             Self::ShuttingDown => "shutting_down",
         }
@@ -283,6 +294,11 @@ impl OpError {
             }
             Self::Erase { .. } => "try again once the cause is removed".to_owned(),
             Self::Busy { .. } | Self::StillAttaching { .. } => "try again in a moment".to_owned(),
+            Self::VaultDisabled => {
+                "whoever runs the server sets vault.enabled and vault.path in its configuration".to_owned()
+            }
+            Self::Vault(error) => return error.hint().map(str::to_owned),
+            Self::Board(error) => return error.hint().map(str::to_owned),
             Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => {
                 "look at workspace_logs; workspace_stop and workspace_start restart the machine".to_owned()
             }
@@ -357,6 +373,9 @@ impl OpError {
             | Self::Busy { .. }
             | Self::StillAttaching { .. }
             | Self::Logs { .. }
+            | Self::VaultDisabled
+            | Self::Vault(_)
+            | Self::Board(_)
             | Self::Cancelled
             | Self::ShuttingDown => return self.hint(),
         };
@@ -373,6 +392,8 @@ impl OpError {
             | Self::StillAttaching { .. }
             | Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. }
             | Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => true,
+            Self::Vault(error) => error.retryable(),
+            Self::Board(error) => error.retryable(),
             Self::WrongState { refusal, .. } => match refusal {
                 Refusal::BeingCreated
                 | Refusal::BeingStarted
@@ -413,6 +434,7 @@ impl OpError {
             | Self::Erase { .. }
             | Self::Ledger(_)
             | Self::Logs { .. }
+            | Self::VaultDisabled
             | Self::Cancelled
             | Self::ShuttingDown => false,
         }

@@ -6,6 +6,7 @@ mod carry;
 mod forks;
 mod network;
 mod snapshots;
+mod vault;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
