@@ -36,6 +36,10 @@ const TEXT: &str = r##"# An example for agentiso. Copy it, uncomment what you ch
 # default_memory_mb = 512
 # default_disk_gb = 10
 # max_workspaces = 50
+
+[vault]
+# enabled = true                            # notes on this host for agents
+# path = "/srv/agentiso/notes"              # a directory that exists
 "##;
 
 #[cfg(test)]

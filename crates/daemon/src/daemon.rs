@@ -63,6 +63,7 @@ impl Daemon {
     /// The same over other machines than QEMU's.
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
+        warn_of_missing_vault(&config);
         let lock = DaemonLock::acquire(&config.paths.lock_file())?;
         let registry = load_registry(&config)?;
         let leftovers = Leftovers::find(&config.paths, &registry);
@@ -146,6 +147,14 @@ async fn catch_up(shared: Arc<Shared>) {
             shared.change(|_| ());
             shared.save_or_warn("an earlier change is still unsaved").await;
         }
+    }
+}
+
+/// Notes are no reason to keep machines from running; whoever asks for them is told as well.
+fn warn_of_missing_vault(config: &Config) {
+    let vault = &config.vault;
+    if vault.enabled && !vault.path.is_dir() {
+        tracing::warn!(path = %vault.path.display(), "vault.path is not a directory; there are no notes until it is");
     }
 }
 

@@ -17,6 +17,8 @@ use agentiso_core::resources::OutOfRange;
 use agentiso_core::space::HostSpaceShort;
 use agentiso_host::transfer::TransferError;
 use agentiso_net::gateway::ForwardError;
+use agentiso_vault::VaultError;
+use agentiso_vault::board::BoardError;
 use thiserror::Error;
 
 use crate::git::GitError;
@@ -167,6 +169,12 @@ pub enum OpError {
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Swarm(#[from] SwarmError),
+    #[error("notes are switched off on this server (vault.enabled is false)")]
+    VaultDisabled,
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    #[error(transparent)]
+    Board(#[from] BoardError),
     #[error("the call was cancelled and what it had begun was undone")]
     Cancelled,
     #[error("the server is shutting down")]
@@ -231,6 +239,9 @@ impl OpError {
             Self::Git(error) => error.code(),
             Self::Prepare(error) => error.code(),
             Self::Swarm(error) => error.code(),
+            Self::VaultDisabled => "vault_disabled",
+            Self::Vault(error) => error.code(),
+            Self::Board(error) => error.code(),
             Self::Cancelled => "cancelled",
             Self::ShuttingDown => "shutting_down",
         }
@@ -311,6 +322,11 @@ impl OpError {
             }
             Self::Erase { .. } => "try again once the cause is removed".to_owned(),
             Self::Busy { .. } | Self::StillAttaching { .. } => "try again in a moment".to_owned(),
+            Self::VaultDisabled => {
+                "whoever runs the server sets vault.enabled and vault.path in its configuration".to_owned()
+            }
+            Self::Vault(error) => return error.hint().map(str::to_owned),
+            Self::Board(error) => return error.hint().map(str::to_owned),
             Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => {
                 "look at workspace_logs; workspace_stop and workspace_start restart the machine".to_owned()
             }
@@ -397,6 +413,9 @@ impl OpError {
             | Self::Git(_)
             | Self::Prepare(_)
             | Self::Swarm(_)
+            | Self::VaultDisabled
+            | Self::Vault(_)
+            | Self::Board(_)
             | Self::Cancelled
             | Self::ShuttingDown => return self.hint(),
         };
@@ -416,6 +435,8 @@ impl OpError {
             | Self::StillAttaching { .. }
             | Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. }
             | Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => true,
+            Self::Vault(error) => error.retryable(),
+            Self::Board(error) => error.retryable(),
             Self::WrongState { refusal, .. } => match refusal {
                 Refusal::BeingCreated
                 | Refusal::BeingStarted
@@ -458,6 +479,7 @@ impl OpError {
             | Self::Ledger(_)
             | Self::Logs { .. }
             | Self::Swarm(_)
+            | Self::VaultDisabled
             | Self::Cancelled
             | Self::ShuttingDown => false,
         }

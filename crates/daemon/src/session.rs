@@ -10,6 +10,7 @@ mod network;
 mod prepare;
 mod snapshots;
 mod swarm;
+mod vault;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

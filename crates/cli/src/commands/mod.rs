@@ -20,6 +20,7 @@ mod start;
 mod status;
 mod stop;
 mod tree;
+mod vault;
 
 use std::process::ExitCode;
 
@@ -82,6 +83,7 @@ enum Command {
     Fork(fork::Arguments),
     Tree(tree::Arguments),
     Net(net::Arguments),
+    Vault(vault::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
 }
@@ -111,6 +113,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Fork(arguments) => fork::run(&context, arguments),
         Command::Tree(arguments) => tree::run(&context, &arguments),
         Command::Net(arguments) => net::run(&context, arguments),
+        Command::Vault(arguments) => vault::run(&context, arguments),
         Command::Image(arguments) => image::run(&context, arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

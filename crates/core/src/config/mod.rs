@@ -140,6 +140,9 @@ mod tests {
             ("[server]\nstate_file='relative.json'", "state_file"),
             ("[storage]\nbase_image='../x'", "base_image"),
             ("[resources]\nmax_vcpus='many'", "max_vcpus"),
+            ("[vault]\nenabled=true\npath='notes'", "vault.path"),
+            ("[vault]\nenabled=true\nextensions=[]", "vault.extensions"),
+            ("[vault]\nenabled=true\nexclude_dirs=['a/b']", "vault.exclude_dirs"),
         ];
         for (text, key) in cases {
             let error = Config::parse(text, &dirs()).expect_err(text).to_string();

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::sections::File;
+use super::sections::{File, VaultConfig};
 use crate::resources::MIN_MEMORY_MB;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -64,10 +64,27 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
         ("vm.kernel_path", &file.vm.kernel_path),
         ("vm.initrd_path", &file.vm.initrd_path),
     ];
+    if file.vault.enabled {
+        check_vault(&file.vault)?;
+    }
     for (key, path) in paths {
         if path.as_ref().is_some_and(|p| !p.is_absolute()) {
             return Err(value(key, "must be an absolute path"));
         }
+    }
+    Ok(())
+}
+
+fn check_vault(vault: &VaultConfig) -> Result<(), ConfigError> {
+    if !vault.path.is_absolute() {
+        return Err(value("vault.path", "must be an absolute path"));
+    }
+    let is_name = |name: &String| !name.is_empty() && !name.contains(['/', '\0']);
+    if vault.extensions.is_empty() || !vault.extensions.iter().all(is_name) {
+        return Err(value("vault.extensions", "must name at least one ending such as \"md\", and no paths"));
+    }
+    if !vault.exclude_dirs.iter().all(is_name) {
+        return Err(value("vault.exclude_dirs", "must be names of directories, not paths"));
     }
     Ok(())
 }

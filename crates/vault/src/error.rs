@@ -1,0 +1,130 @@
+//! Why something could not be done to the notes. Every message names the path.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::path::PathError;
+
+#[derive(Debug, Error)]
+pub enum VaultError {
+    #[error("the vault {} cannot be opened: {source}", path.display())]
+    Root {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("path {path:?} cannot be used: {problem}")]
+    Path {
+        path: String,
+        #[source]
+        problem: PathError,
+    },
+    #[error("{path} does not exist in the vault")]
+    NotFound { path: String },
+    #[error("{path} exists already")]
+    Exists { path: String },
+    #[error("{path} is a folder")]
+    IsFolder { path: String },
+    #[error("{path} is not a folder, or leads through something that is none")]
+    NotFolder { path: String },
+    #[error("{path} is neither a file nor a folder")]
+    NotRegular { path: String },
+    #[error("{path} leads through a symbolic link, which the vault does not follow")]
+    Link { path: String },
+    #[error("{path} is inside {folder}, which the vault leaves alone (vault.exclude_dirs)")]
+    Excluded { path: String, folder: String },
+    #[error("{path} would have {size} bytes; a note has at most {max}")]
+    TooLarge { path: String, size: u64, max: u64 },
+    #[error("{path} is a binary file, not text in UTF-8")]
+    Binary { path: String },
+    #[error("the frontmatter of {path} cannot be used: {problem}")]
+    Frontmatter { path: String, problem: String },
+    #[error("the regular expression cannot be used: {problem}")]
+    Pattern { problem: String },
+    #[error("{path} was being changed by another program all the time")]
+    Busy { path: String },
+    #[error("the file system of {path} cannot exchange files, so they could not be changed safely")]
+    FileSystem { path: String },
+    #[error("no space is left for {path}")]
+    NoSpace { path: String },
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        action: &'static str,
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl VaultError {
+    /// For `map_err`: what was done to which path when the kernel refused.
+    pub(crate) fn at(action: &'static str, path: impl ToString) -> impl FnOnce(Errno) -> Self {
+        let path = path.to_string();
+        move |errno| match errno {
+            Errno::NOENT => Self::NotFound { path },
+            Errno::EXIST => Self::Exists { path },
+            Errno::ISDIR => Self::IsFolder { path },
+            Errno::NOTDIR => Self::NotFolder { path },
+            Errno::LOOP | Errno::XDEV => Self::Link { path },
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace { path },
+            Errno::INVAL if action == REPLACE => Self::FileSystem { path },
+            other => Self::Io { action, path, source: other.into() },
+        }
+    }
+
+    /// A stable word that programs can compare.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Root { .. } => "vault_unavailable",
+            Self::Path { .. } => "bad_path",
+            Self::NotFound { .. } => "not_found",
+            Self::Exists { .. } => "file_exists",
+            Self::IsFolder { .. } => "is_directory",
+            Self::NotFolder { .. } => "not_directory",
+            Self::NotRegular { .. } => "not_regular",
+            Self::Link { .. } => "symbolic_link",
+            Self::Excluded { .. } => "excluded",
+            Self::TooLarge { .. } => "too_large",
+            Self::Binary { .. } => "binary_file",
+            Self::Frontmatter { .. } => "bad_frontmatter",
+            Self::Pattern { .. } => "bad_pattern",
+            Self::Busy { .. } => "busy",
+            Self::FileSystem { .. } => "unsupported",
+            Self::NoSpace { .. } => "no_space",
+            Self::Io { .. } => "vault_failed",
+        }
+    }
+
+    /// What a caller can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Root { .. } => Some("make the directory that vault.path in the configuration names"),
+            Self::Path { .. } => Some("give a path relative to the vault, such as \"notes/today.md\""),
+            Self::NotFound { .. } => Some("vault with action list or search shows what there is"),
+            Self::Exists { .. } => Some("choose another path, or allow it to be replaced with overwrite"),
+            Self::IsFolder { .. } => Some("vault with action list shows what a folder holds"),
+            Self::NotFolder { .. } | Self::NotRegular { .. } | Self::Link { .. } | Self::Excluded { .. } => {
+                Some("choose another path")
+            }
+            Self::TooLarge { .. } => Some("split the note into several"),
+            Self::Binary { .. } => Some("the vault reads and edits text only"),
+            Self::Frontmatter { .. } => Some("correct the YAML between the --- lines with write or replace"),
+            Self::Pattern { .. } => Some("correct the expression, or leave regex out to look for plain text"),
+            Self::Busy { .. } => Some("try again in a moment"),
+            Self::FileSystem { .. } => Some("keep the vault on ext4, XFS, Btrfs, ZFS 2.2 or tmpfs"),
+            Self::NoSpace { .. } => Some("free space on the host's disk"),
+            Self::Io { .. } => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn retryable(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+}
+
+/// The action in which the kernel's "invalid argument" means that the file system lacks what is needed.
+pub(crate) const REPLACE: &str = "replace";

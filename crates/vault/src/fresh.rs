@@ -1,0 +1,125 @@
+//! A note that is being written: complete and on disk before it gets its name, and gone if it never does.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::error::{REPLACE, VaultError};
+use crate::locked::LockedFolder;
+use crate::root::{MAX_NOTE, identity};
+
+/// How the names of unfinished notes begin; nothing that lists notes shows them.
+pub(crate) const TEMPORARY: &str = ".agentiso-";
+
+/// Removed when it is dropped. Another file that got its name by an exchange is not.
+#[derive(Debug)]
+pub(crate) struct Fresh<'a> {
+    folder: &'a LockedFolder,
+    name: String,
+    file: File,
+    own: (u64, u64),
+}
+
+impl<'a> Fresh<'a> {
+    /// Writes a file beside the note `target`.
+    pub(crate) fn write(
+        folder: &'a LockedFolder,
+        target: &str,
+        content: &[u8],
+        mode: Mode,
+    ) -> Result<Self, VaultError> {
+        let path = folder.note(target);
+        if content.len() as u64 > MAX_NOTE {
+            let size = content.len() as u64;
+            return Err(VaultError::TooLarge { path: path.to_string(), size, max: MAX_NOTE });
+        }
+        let name = format!("{TEMPORARY}{}.tmp", uuid::Uuid::new_v4().simple());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder, &name, flags, Mode::from_raw_mode(0o600))
+            .map_err(VaultError::at("write", &path))?;
+        let own =
+            rustix::fs::fstat(&file).map(|stat| identity(&stat)).map_err(VaultError::at("write", &path))?;
+        let mut fresh = Self { folder, name, file: File::from(file), own };
+        let written = fresh.file.write_all(content).and_then(|()| {
+            rustix::fs::fchmod(&fresh.file, mode)?;
+            fresh.file.sync_all()
+        });
+        written.map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => VaultError::at("write", &path)(errno),
+            None => VaultError::Io { action: "write", path: path.to_string(), source: error },
+        })?;
+        Ok(fresh)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Lets the file, which nobody needs any more, read as another text to those who have opened it.
+    pub(crate) fn pretend(&self, content: &[u8]) -> std::io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.write_all_at(content, 0)
+    }
+
+    /// Which file has its name at present.
+    pub(crate) fn displaced(&self) -> Option<(u64, u64)> {
+        let stat = rustix::fs::statat(self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.map(|stat| identity(&stat)).ok()
+    }
+
+    /// Whether it has its own name, or has it again.
+    pub(crate) fn is_itself(&self) -> bool {
+        self.displaced() == Some(self.own)
+    }
+
+    /// Gives it its name if nothing has it.
+    pub(crate) fn publish_new(self, target: &str) -> Result<(), VaultError> {
+        self.publish(target, RenameFlags::NOREPLACE)
+    }
+
+    /// Gives it its name, whatever had it before.
+    pub(crate) fn publish_over(self, target: &str) -> Result<(), VaultError> {
+        self.publish(target, RenameFlags::empty())
+    }
+
+    fn publish(self, target: &str, flags: RenameFlags) -> Result<(), VaultError> {
+        rustix::fs::renameat_with(self.folder, &self.name, self.folder, target, flags)
+            .map_err(VaultError::at(REPLACE, self.folder.note(target)))?;
+        self.sync()
+    }
+
+    /// Makes what happened to the names in the folder durable.
+    pub(crate) fn sync(&self) -> Result<(), VaultError> {
+        rustix::fs::fsync(self.folder.as_fd())
+            .map_err(VaultError::at("sync the folder of", self.folder.note(&self.name)))
+    }
+
+    /// Lets this file and the one called `target` change places.
+    pub(crate) fn exchange(&self, target: &str) -> Result<(), Errno> {
+        rustix::fs::renameat_with(self.folder, &self.name, self.folder, target, RenameFlags::EXCHANGE)
+    }
+
+    /// Keeps the file that has the name under another one that is free.
+    pub(crate) fn keep_as(&self, name: &str) -> Result<(), Errno> {
+        rustix::fs::renameat_with(self.folder, &self.name, self.folder, name, RenameFlags::NOREPLACE)
+    }
+
+    /// Removes the file that it changed places with.
+    pub(crate) fn remove_displaced(self) -> Result<(), VaultError> {
+        rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty())
+            .map_err(VaultError::at("remove the old version", self.folder.note(&self.name)))
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        if self.is_itself() {
+            // A hidden file at worst; the failure that brought us here is the one that counts.
+            let _ = rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty());
+        }
+    }
+}

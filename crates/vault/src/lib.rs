@@ -1,0 +1,41 @@
+//! Notes of agents on the host: files below one directory, which people and other programs edit too.
+//!
+//! ```text
+//!  Vault ─┬─ notes (read, write, rename, frontmatter, tags, replace) ── replace (no edit is lost) ── locked, lease, fresh
+//!         ├─ search, list ── walk (threads)                                                              │
+//!         └─ board (tasks of a team) ────────────────────────────────────────────────────────────────────┤
+//!                                                                        root (nothing outside the vault) ┘
+//! ```
+//!
+//! All functions block and none waits without a bound. Nothing here knows of machines, sessions or protocols.
+
+pub mod board;
+mod error;
+mod fresh;
+pub mod frontmatter;
+mod lease;
+mod list;
+mod locked;
+mod notes;
+mod path;
+mod pattern;
+mod replace;
+#[cfg(test)]
+mod replace_tests;
+mod replacement;
+mod root;
+mod search;
+mod settings;
+mod tags;
+mod walk;
+
+pub use error::VaultError;
+pub use list::{Entry, Listing, RecentFile, Stats};
+pub use notes::{Vault, WriteMode};
+pub use path::{FolderPath, MAX_PATH_LEN, NotePath, PathError};
+pub use pattern::{MAX_QUERY, Pattern};
+pub use replacement::{MAX_OLD, Replacement};
+pub use root::MAX_NOTE;
+pub use search::{Hit, Hits, MAX_HITS, Query};
+pub use settings::Settings;
+pub use tags::{Tag, TagError};

@@ -1,0 +1,54 @@
+//! What is looked for: plain text, or a regular expression of an engine whose time is linear in the text.
+
+use memchr::memmem::Finder;
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::error::VaultError;
+
+/// The most characters of a query or an expression.
+pub const MAX_QUERY: usize = 1024;
+
+/// What a compiled expression may take. A counted repetition of a counted repetition takes more than anybody has.
+pub(crate) const MAX_COMPILED: usize = 2 * 1024 * 1024;
+
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    Plain(Finder<'static>),
+    Expression(Regex),
+}
+
+impl Pattern {
+    pub fn plain(text: &str) -> Self {
+        Self::Plain(Finder::new(text.as_bytes()).into_owned())
+    }
+
+    pub fn expression(text: &str) -> Result<Self, VaultError> {
+        let built = RegexBuilder::new(text).size_limit(MAX_COMPILED).dfa_size_limit(MAX_COMPILED).build();
+        built.map(Self::Expression).map_err(|error| bad_pattern(&error))
+    }
+
+    /// Where the first match in a line begins.
+    pub(crate) fn find(&self, line: &[u8]) -> Option<usize> {
+        match self {
+            Self::Plain(finder) => finder.find(line),
+            Self::Expression(regex) => regex.find(line).map(|found| found.start()),
+        }
+    }
+
+    /// Whether a text can have a line that matches. Cheap, and never wrongly no.
+    pub(crate) fn may_match(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Plain(finder) => finder.find(text).is_some(),
+            Self::Expression(_) => true,
+        }
+    }
+}
+
+pub(crate) fn bad_pattern(error: &regex::Error) -> VaultError {
+    let problem = match error {
+        regex::Error::CompiledTooBig(_) => "it would take too much memory".to_owned(),
+        // The message draws the expression over several lines; the last one says what is wrong.
+        other => other.to_string().lines().last().unwrap_or_default().trim().chars().take(300).collect(),
+    };
+    VaultError::Pattern { problem }
+}

@@ -1,0 +1,247 @@
+//! Search: every line that matches, with the lines around it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use crate::error::VaultError;
+use crate::notes::Vault;
+use crate::path::FolderPath;
+use crate::pattern::Pattern;
+use crate::root::read_whole;
+use crate::tags::{self, Tag};
+use crate::walk::{Found, Note, walk};
+
+/// More hits than any answer has room for.
+pub const MAX_HITS: usize = 1000;
+
+/// Lines of context before and after a hit.
+const AROUND: usize = 2;
+
+/// How much of a long line is shown, and how much of that before the match.
+const MAX_LINE: usize = 400;
+const BEFORE_MATCH: usize = 100;
+
+/// What is looked at to tell whether a file is text.
+const BINARY_PROBE: usize = 8 * 1024;
+
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub pattern: Pattern,
+    /// A folder, or what paths begin with.
+    pub prefix: FolderPath,
+    /// Only notes that have it.
+    pub tag: Option<Tag>,
+    /// At most [`MAX_HITS`].
+    pub max_hits: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hit {
+    pub path: String,
+    /// Counted from 1.
+    pub line_number: usize,
+    pub line: String,
+    /// The line between those around it.
+    pub context: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// In the order of paths and lines.
+    pub hits: Vec<Hit>,
+    /// How many lines match, shown or not.
+    pub total: u64,
+    /// Files that were left out because they are larger than a note or cannot be read.
+    pub skipped: u64,
+    /// Whether all notes were looked at before time ran out.
+    pub complete: bool,
+}
+
+impl Vault {
+    pub fn search(&self, query: &Query) -> Result<Hits, VaultError> {
+        self.settings.check_folder(&query.prefix)?;
+        let (start, begin) = self.scope(&query.prefix)?;
+        let first = First::new(query.max_hits.min(MAX_HITS));
+        let (total, skipped) = (AtomicU64::new(0), AtomicU64::new(0));
+        let visit = |found: Found<'_>| {
+            let Found::Note(note) = found else { return };
+            let path = note.path();
+            if !path.starts_with(&begin) {
+                return;
+            }
+            match matches(&note, query, || first.wants(&path)) {
+                Some(in_note) if in_note.count > 0 => {
+                    total.fetch_add(in_note.count, Ordering::Relaxed);
+                    first.offer(path, in_note.shown);
+                }
+                Some(_) => {}
+                None => {
+                    skipped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        };
+        let complete = match walk(&self.root()?, &self.settings, &start, true, visit) {
+            // Nothing begins with such a prefix.
+            Err(VaultError::NotFound { .. } | VaultError::NotFolder { .. }) if !start.is_root() => true,
+            walked => walked?,
+        };
+        Ok(Hits {
+            hits: first.into_hits(),
+            total: total.into_inner(),
+            skipped: skipped.into_inner(),
+            complete,
+        })
+    }
+
+    /// Where a search begins, and what paths must begin with: a folder that exists is meant as such, anything else as
+    /// the beginning of a path.
+    fn scope(&self, prefix: &FolderPath) -> Result<(FolderPath, String), VaultError> {
+        if self.has_folder(prefix)? {
+            return Ok((prefix.clone(), String::new()));
+        }
+        let parent = prefix.as_str().rsplit_once('/').map_or("", |(parent, _)| parent);
+        let start = FolderPath::parse(parent)
+            .map_err(|problem| VaultError::Path { path: parent.to_owned(), problem })?;
+        Ok((start, prefix.as_str().to_owned()))
+    }
+}
+
+struct InNote {
+    shown: Vec<Hit>,
+    count: u64,
+}
+
+/// `None` if the note cannot be searched. Hits are made only if anybody wants them.
+fn matches(note: &Note<'_>, query: &Query, wanted: impl FnOnce() -> bool) -> Option<InNote> {
+    let none = InNote { shown: Vec::new(), count: 0 };
+    let bytes = read_whole(&note.open()?, note.path()).ok()?;
+    let is_binary = bytes[..bytes.len().min(BINARY_PROBE)].contains(&0);
+    if is_binary || !query.pattern.may_match(&bytes) {
+        return Some(none);
+    }
+    let lines: Vec<&[u8]> = lines(&bytes).collect();
+    let matching: Vec<(usize, usize)> = lines
+        .iter()
+        .enumerate()
+        .filter_map(|(number, line)| query.pattern.find(line).map(|at| (number, at)))
+        .collect();
+    if matching.is_empty() {
+        return Some(none);
+    }
+    if let Some(tag) = &query.tag
+        && !tags::all(&String::from_utf8_lossy(&bytes)).iter().any(|found| found == tag.as_str())
+    {
+        return Some(none);
+    }
+    let shown = if wanted() { matching.len().min(query.max_hits) } else { 0 };
+    let path = note.path();
+    let hit = |(number, at): &(usize, usize)| {
+        let from = number.saturating_sub(AROUND);
+        let to = (number + AROUND + 1).min(lines.len());
+        let context: Vec<String> = lines[from..to].iter().map(|line| cut(line, 0)).collect();
+        Hit {
+            path: path.clone(),
+            line_number: number + 1,
+            line: cut(lines[*number], *at),
+            context: context.join("\n"),
+        }
+    };
+    Some(InNote { shown: matching[..shown].iter().map(hit).collect(), count: matching.len() as u64 })
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+/// The part of a line around a match, as text.
+fn cut(line: &[u8], at: usize) -> String {
+    let text = String::from_utf8_lossy(line);
+    if text.len() <= MAX_LINE {
+        return text.into_owned();
+    }
+    let begin = text.floor_char_boundary(at.saturating_sub(BEFORE_MATCH));
+    let end = text.floor_char_boundary((begin + MAX_LINE).min(text.len()));
+    let (before, after) = (if begin > 0 { "…" } else { "" }, if end < text.len() { "…" } else { "" });
+    format!("{before}{}{after}", &text[begin..end])
+}
+
+/// The first hits in the order of paths, whatever the order in which they are found.
+struct First {
+    limit: usize,
+    kept: Mutex<BTreeMap<String, Vec<Hit>>>,
+}
+
+impl First {
+    fn new(limit: usize) -> Self {
+        Self { limit, kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Hit>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether hits of this note could be among the first.
+    fn wants(&self, path: &str) -> bool {
+        let kept = self.kept();
+        let count: usize = kept.values().map(Vec::len).sum();
+        count < self.limit || kept.last_key_value().is_some_and(|(last, _)| path < last.as_str())
+    }
+
+    fn offer(&self, path: String, hits: Vec<Hit>) {
+        if hits.is_empty() {
+            return;
+        }
+        let mut kept = self.kept();
+        kept.insert(path, hits);
+        let mut count: usize = kept.values().map(Vec::len).sum();
+        // The last note goes when those before it are enough.
+        while let Some(last) = kept.last_entry()
+            && count - last.get().len() >= self.limit
+        {
+            count -= last.remove().len();
+        }
+    }
+
+    fn into_hits(self) -> Vec<Hit> {
+        let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        kept.into_values().flatten().take(self.limit).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_cut_around_the_match_and_between_characters() {
+        let line = format!("{}match{}", "ä".repeat(500), "€".repeat(500));
+        let shown = cut(line.as_bytes(), line.find("match").unwrap());
+        assert!(shown.starts_with('…') && shown.ends_with('…') && shown.contains("match"), "{shown}");
+        assert!(shown.len() < MAX_LINE + 10);
+        assert_eq!(cut(b"short \xff", 0), "short \u{fffd}");
+    }
+
+    #[test]
+    fn the_first_hits_are_kept_in_order_whatever_comes_first() {
+        let hit = |path: &str| Hit {
+            path: path.to_owned(),
+            line_number: 1,
+            line: String::new(),
+            context: String::new(),
+        };
+        let first = First::new(3);
+        for path in ["e", "b", "d", "a", "c"] {
+            if first.wants(path) {
+                first.offer(path.to_owned(), vec![hit(path), hit(path)]);
+            }
+        }
+        assert!(!first.wants("c"));
+        let paths: Vec<String> = first.into_hits().into_iter().map(|hit| hit.path).collect();
+        assert_eq!(paths, ["a", "a", "b"]);
+    }
+}
