@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::ledger::{self, LedgerError, Loaded};
 use crate::lock::{DaemonLock, LockError};
 use crate::machines::{Machines, QemuMachines};
-use crate::network::Network;
+use crate::network::{Network, NetworkError};
 use crate::pool;
 use crate::registry::{self, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
@@ -37,7 +37,7 @@ pub enum OpenError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error("the network cannot be set up: {0}")]
-    Network(#[source] io::Error),
+    Network(#[source] NetworkError),
     #[error("{path} cannot be made: {source}")]
     Directory {
         path: PathBuf,

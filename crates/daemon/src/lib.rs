@@ -53,6 +53,7 @@ pub use machines::{
 };
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
+pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{
     MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, Session, SwarmDone,

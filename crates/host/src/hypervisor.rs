@@ -96,7 +96,6 @@ pub struct HostFacts {
     pub qemu_path: PathBuf,
     pub transport: &'static str,
     pub storage: &'static str,
-    pub network: &'static str,
 }
 
 /// Machines on this host. Clones share everything.
@@ -137,7 +136,6 @@ impl Hypervisor {
             qemu_path: self.inner.host.qemu.path.clone(),
             transport: "virtio-serial",
             storage: "qcow2",
-            network: "gateway",
         }
     }
 
@@ -489,7 +487,7 @@ async fn probe(
         memory: Memory::Private,
         begin: Begin::Boot,
         disk: None,
-        net_socket: None,
+        card: None,
         console_log: run_dir.join("console.log"),
         stderr_log: run_dir.join("stderr.log"),
         run_dir,

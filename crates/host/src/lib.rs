@@ -41,7 +41,7 @@ pub use hypervisor::{AttachError, HostFacts, Hypervisor, HypervisorError, Hyperv
 pub use machine::{ExitCause, ExitReason, Machine};
 pub use process::MachineRecord;
 pub use progress::Progress;
-pub use qemu::argv::MTU;
+pub use qemu::argv::{Card, MTU};
 pub use snapshot::{Comparison, SnapshotError};
 pub use spec::{BaseImage, Booted, Identity, MachineSpec, OnSpawn, Rung};
 pub use strays::Stray;

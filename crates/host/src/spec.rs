@@ -17,7 +17,7 @@ use crate::agent::NetworkIdentity;
 use crate::disk::Backing;
 use crate::machine::Machine;
 use crate::process::MachineRecord;
-use crate::qemu::argv::Shape;
+use crate::qemu::argv::{Card, Shape};
 
 /// A base image: a root file system on a disk that never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +49,9 @@ pub struct MachineSpec {
     pub data_dir: PathBuf,
     /// Sockets. Belongs to this workspace alone.
     pub run_dir: PathBuf,
-    /// Where its network card connects to, as soon as somebody listens there. Not in the run directory, which goes
-    /// with every attempt to bring it up.
-    pub net_socket: PathBuf,
+    /// What its network card is connected to. A socket is not in the run directory, which goes with every attempt to
+    /// bring it up.
+    pub card: Card,
     pub init_mode: InitMode,
     pub identity: Identity,
     /// Told of every process that is started for this machine, before its guest is waited for.

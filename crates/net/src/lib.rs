@@ -1,7 +1,8 @@
-//! The network of the workspaces, in user space: no privileges, no bridge, no rules in the host's kernel.
+//! The network of the workspaces.
 //!
-//! A workspace's card is a socket to the gateway, which carries what leaves through ordinary sockets of the host.
-//! Every flow is asked about first:
+//! By default it is in user space, without privileges: a workspace's card is a socket to the gateway, which carries
+//! what leaves through ordinary sockets of the host. With root it can be a [`bridge`] of the host's kernel instead.
+//! Either way every flow is asked about first:
 //!
 //! ```text
 //! guest ──frames── gateway ──┬── rules   may this address be reached, under what name?
@@ -12,8 +13,10 @@
 //!
 //! The guest is hostile: whatever it sends is bounded, parsed without panics, and told apart by its seat alone.
 
+pub mod bridge;
 pub mod dns;
 pub mod gateway;
 pub mod log;
+mod netlink;
 pub mod rules;
 pub mod sniff;

@@ -38,6 +38,8 @@ struct Status {
     problem: Option<String>,
     saved_at: Option<Timestamp>,
     daemon_pid: Option<u32>,
+    /// What connects the workspaces.
+    network: &'static str,
     workspaces: Vec<Row>,
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         problem,
         saved_at: document.as_ref().map(|document| document.saved_at),
         daemon_pid: agentiso_daemon::running_daemon(&context.config.paths.lock_file()),
+        network: context.config.network.backend.chosen().as_str(),
         workspaces: document.map(rows).unwrap_or_default(),
     };
     if arguments.json {
@@ -109,6 +112,7 @@ fn print(status: &Status, path: &Path, exists: bool) -> Result<(), Failure> {
         Some(pid) => output::line(&format!("daemon: running, pid {pid}"))?,
         None => output::line("daemon: not running")?,
     }
+    output::line(&format!("network: {}", status.network))?;
     match (&status.problem, status.saved_at) {
         (Some(problem), _) => output::line(&format!("state: cannot be read: {problem}"))?,
         (None, Some(saved)) => {

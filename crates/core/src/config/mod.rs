@@ -9,8 +9,9 @@ mod validate;
 
 pub use paths::{Paths, UserDirs};
 pub use sections::{
-    Accelerator, DashboardConfig, ImageConfig, InitMode, McpBridgeConfig, NetworkConfig, PoolConfig,
-    RateLimitConfig, ResourcesConfig, ServerConfig, StorageConfig, VaultConfig, VmConfig,
+    Accelerator, Backend, DashboardConfig, ImageConfig, InitMode, McpBridgeConfig, NetworkBackend,
+    NetworkConfig, PoolConfig, RateLimitConfig, ResourcesConfig, ServerConfig, StorageConfig, VaultConfig,
+    VmConfig,
 };
 pub use validate::ConfigError;
 
@@ -111,6 +112,14 @@ mod tests {
     }
 
     #[test]
+    fn nobody_gets_a_bridge_without_asking_for_one() {
+        let chosen = |text: &str| Config::parse(text, &dirs()).unwrap().network.backend.chosen();
+        assert_eq!(chosen(""), Backend::Gateway);
+        assert_eq!(chosen("[network]\nbackend='auto'"), Backend::Gateway);
+        assert_eq!(chosen("[network]\nbackend='bridge'"), Backend::Bridge);
+    }
+
+    #[test]
     fn a_state_file_elsewhere_takes_everything_with_it() {
         let config = Config::parse("[server]\nstate_file = \"/tmp/x/state.json\"", &dirs()).unwrap();
         assert_eq!(config.paths.images, Path::new("/tmp/x/images"));
@@ -132,6 +141,11 @@ mod tests {
             ("[network]\nsubnet_prefix=31", "subnet_prefix"),
             ("[network]\ndns_servers=[]", "dns_servers"),
             ("[network]\ngateway_ip='x'", "gateway_ip"),
+            ("[network]\nbackend='slirp'", "backend"),
+            ("[network]\nbridge_name=''", "bridge_name"),
+            ("[network]\nbridge_name='../all'", "bridge_name"),
+            ("[network]\nbridge_name='all'", "bridge_name"),
+            ("[network]\nbridge_name='sixteen-letters-'", "bridge_name"),
             ("[vm]\nvsock_cid_start=2", "vsock_cid_start"),
             ("[vm]\ninit_mode='runit'", "init_mode"),
             ("[vm]\nboot_timeout_secs=0", "boot_timeout_secs"),

@@ -69,9 +69,47 @@ pub struct ImageConfig {
     pub suite: Option<String>,
 }
 
+/// What connects the workspaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkBackend {
+    /// The gateway, for root too: nobody's host gets a bridge and packet rules without asking for them.
+    Auto,
+    Gateway,
+    Bridge,
+}
+
+/// A backend that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// In user space, without privileges.
+    Gateway,
+    /// A bridge of the host's kernel, with packet rules; needs root.
+    Bridge,
+}
+
+impl NetworkBackend {
+    pub fn chosen(self) -> Backend {
+        match self {
+            Self::Auto | Self::Gateway => Backend::Gateway,
+            Self::Bridge => Backend::Bridge,
+        }
+    }
+}
+
+impl Backend {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Bridge => "bridge",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NetworkConfig {
+    pub backend: NetworkBackend,
     pub bridge_name: String,
     pub gateway_ip: Ipv4Addr,
     pub subnet_prefix: u8,
@@ -83,6 +121,7 @@ pub struct NetworkConfig {
 impl Default for NetworkConfig {
     fn default() -> Self {
         Self {
+            backend: NetworkBackend::Auto,
             bridge_name: "br-agentiso".to_owned(),
             gateway_ip: Ipv4Addr::new(10, 42, 0, 1),
             subnet_prefix: 16,

@@ -26,6 +26,12 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     in_range("resources.default_memory_mb", r.default_memory_mb, MIN_MEMORY_MB, r.max_memory_mb)?;
     in_range("resources.default_disk_gb", r.default_disk_gb, 1, r.max_disk_gb)?;
     in_range("network.subnet_prefix", u32::from(file.network.subnet_prefix), 8, 30)?;
+    if !is_interface_name(&file.network.bridge_name) {
+        return Err(value(
+            "network.bridge_name",
+            "must be a name for a bridge: 1 to 15 letters, digits, '-' or '_', and not one that Linux has taken",
+        ));
+    }
     if file.network.dns_servers.is_empty() {
         return Err(value("network.dns_servers", "at least one IPv4 address is needed"));
     }
@@ -87,6 +93,14 @@ fn check_vault(vault: &VaultConfig) -> Result<(), ConfigError> {
         return Err(value("vault.exclude_dirs", "must be names of directories, not paths"));
     }
     Ok(())
+}
+
+/// A name that an interface of ours may have. It becomes a part of paths below /proc/sys, where two names mean all
+/// interfaces and those to come.
+fn is_interface_name(name: &str) -> bool {
+    let fits = (1..=15).contains(&name.len());
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    fits && plain && !matches!(name, "all" | "default" | "lo")
 }
 
 fn in_range(key: &'static str, given: u32, min: u32, max: u32) -> Result<(), ConfigError> {

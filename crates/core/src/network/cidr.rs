@@ -30,6 +30,15 @@ impl Network {
         self.prefix
     }
 
+    /// The first address of the network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    pub fn mask(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(mask(self.prefix))
+    }
+
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address.to_bits() & mask(self.prefix) == self.address.to_bits()
     }

@@ -29,4 +29,4 @@ pub use domain::{DomainName, DomainRule};
 pub use policy::{MAX_BANDWIDTH_MBPS, MAX_RULES, NetworkPolicy};
 pub use ports::{MAX_PORTS_PER_RULE, RulePorts};
 pub use problems::{PolicyProblem, PolicyProblems};
-pub use ranges::{NARROW_PREFIX, never_public, unreachable};
+pub use ranges::{NARROW_PREFIX, never_public, never_public_networks, unreachable, unreachable_networks};

@@ -47,6 +47,11 @@ impl RulePorts {
         self.0.is_empty() || self.0.contains(&port)
     }
 
+    /// The ports, of which there are none if the rule speaks of all.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        self.0.iter().copied()
+    }
+
     /// Whether the rule speaks of every port, so that it says something about the host as a whole.
     pub fn is_all(&self) -> bool {
         self.0.is_empty()

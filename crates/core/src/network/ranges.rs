@@ -37,6 +37,16 @@ pub fn never_public(address: Ipv4Addr) -> Option<&'static str> {
     NEVER_PUBLIC.iter().find(|(network, _)| network.contains(address)).map(|(_, what)| *what)
 }
 
+/// All networks whose addresses are [`never_public`].
+pub fn never_public_networks() -> impl Iterator<Item = Network> {
+    NEVER_PUBLIC.iter().map(|(network, _)| *network)
+}
+
+/// All networks whose addresses are [`unreachable`].
+pub fn unreachable_networks() -> impl Iterator<Item = Network> {
+    UNREACHABLE.iter().map(|(network, _)| *network)
+}
+
 /// What this is, if no policy can open it.
 pub fn unreachable(address: Ipv4Addr) -> Option<&'static str> {
     UNREACHABLE.iter().find(|(network, _)| network.contains(address)).map(|(_, what)| *what)

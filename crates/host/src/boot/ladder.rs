@@ -210,7 +210,7 @@ impl Ladder<'_> {
             begin,
             disk: Some(disk),
             run_dir: spec.run_dir.clone(),
-            net_socket: Some(spec.net_socket.clone()),
+            card: Some(spec.card.clone()),
             console_log: spec.console_log(),
             stderr_log: spec.stderr_log(),
         })

@@ -14,7 +14,7 @@ use crate::accelerator::Chosen;
 use crate::files::{self, FileError};
 use crate::machine::ExitReason;
 use crate::process::{Launch, Process};
-use crate::qemu::argv::{Begin, Machine, Memory, Shape, argv};
+use crate::qemu::argv::{Begin, Card, Machine, Memory, Shape, argv};
 use crate::qemu::version::Qemu;
 use crate::qmp::{Event, QmpClient};
 
@@ -45,7 +45,7 @@ pub(crate) struct Start {
     pub(crate) disk: Option<PathBuf>,
     pub(crate) run_dir: PathBuf,
     /// `None`: its network card stays without a cable.
-    pub(crate) net_socket: Option<PathBuf>,
+    pub(crate) card: Option<Card>,
     pub(crate) console_log: PathBuf,
     pub(crate) stderr_log: PathBuf,
 }
@@ -106,6 +106,7 @@ impl Host {
         let mut undo = Undo { process: None, run_dir: Some(start.run_dir.clone()) };
         let qmp = listen(&qmp_socket(&start.run_dir))?;
         let agent = listen(&agent_socket(&start.run_dir))?;
+        let nowhere = Card::Socket(start.run_dir.join("net.sock"));
         let arguments = argv(&Machine {
             qemu: self.qemu.version,
             accelerator: self.accelerator,
@@ -118,7 +119,7 @@ impl Host {
             kernel_args: &self.kernel_args,
             disk: start.disk.as_deref(),
             run_dir: &start.run_dir,
-            net_socket: start.net_socket.as_deref().unwrap_or(&start.run_dir.join("net.sock")),
+            card: start.card.as_ref().unwrap_or(&nowhere),
             console_log: &start.console_log,
             qmp_fd: qmp.as_raw_fd(),
             agent_fd: agent.as_raw_fd(),

@@ -60,6 +60,15 @@ pub enum Memory {
     Template(PathBuf),
 }
 
+/// What the network card is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Card {
+    /// A socket on which the gateway listens, now or later.
+    Socket(PathBuf),
+    /// A TAP device that is there already.
+    Tap(String),
+}
+
 /// How the machine begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
@@ -83,8 +92,7 @@ pub struct Machine<'a> {
     /// `None`: an empty placeholder, so that the device exists and can be given any disk after a restore.
     pub disk: Option<&'a Path>,
     pub run_dir: &'a Path,
-    /// Where the network card connects to.
-    pub net_socket: &'a Path,
+    pub card: &'a Card,
     pub console_log: &'a Path,
     /// Listening sockets that QEMU inherits: clients can connect before it serves them.
     pub qmp_fd: RawFd,
@@ -171,17 +179,7 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
     args.json("-blockdev", disk);
     args.json("-device", json!({"driver": "virtio-blk-device", "id": DISK_DEVICE, "drive": node}));
 
-    // Nobody has to listen there: until somebody does, packets go nowhere.
-    let mut netdev = json!({
-        "type": "stream", "id": "net0", "server": false,
-        "addr": {"type": "unix", "path": text(machine.net_socket)},
-    });
-    // The interval in milliseconds came with QEMU 9.2, which deprecates the one in seconds.
-    match machine.qemu >= (QemuVersion { major: 9, minor: 2 }) {
-        true => netdev["reconnect-ms"] = json!(1000),
-        false => netdev["reconnect"] = json!(1),
-    }
-    args.json("-netdev", netdev);
+    args.json("-netdev", netdev(machine));
     // Without the announcement after a restore: it would go out under the address of the machine that was saved.
     args.json(
         "-device",
@@ -190,6 +188,30 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
             "host_mtu": MTU,
         }),
     );
+}
+
+/// The host's side of the network card. What the guest sees of it must not depend on it, or a template could not be
+/// restored.
+fn netdev(machine: &Machine<'_>) -> Value {
+    match machine.card {
+        Card::Socket(path) => {
+            // Nobody has to listen there: until somebody does, packets go nowhere.
+            let mut netdev = json!({
+                "type": "stream", "id": "net0", "server": false,
+                "addr": {"type": "unix", "path": text(path)},
+            });
+            // The interval in milliseconds came with QEMU 9.2, which deprecates the one in seconds.
+            match machine.qemu >= (QemuVersion { major: 9, minor: 2 }) {
+                true => netdev["reconnect-ms"] = json!(1000),
+                false => netdev["reconnect"] = json!(1),
+            }
+            netdev
+        }
+        // Configured by who made it. Without the header for offloads, which a socket does not have either.
+        Card::Tap(name) => json!({
+            "type": "tap", "id": "net0", "ifname": name, "script": "no", "downscript": "no", "vnet_hdr": false,
+        }),
+    }
 }
 
 /// A qcow2 file as a node of QEMU's block layer.

@@ -137,7 +137,7 @@ impl Conversion<'_> {
             begin: Begin::Restore,
             disk: None,
             run_dir: self.run_root.join(format!("t-{}", id.short())),
-            net_socket: None,
+            card: None,
             console_log: building.0.join("console.log"),
             stderr_log: building.0.join("stderr.log"),
         };

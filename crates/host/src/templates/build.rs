@@ -118,7 +118,7 @@ impl Builder<'_> {
             begin,
             disk,
             run_dir: self.run_root.join(format!("t-{}", id.short())),
-            net_socket: None,
+            card: None,
             console_log: building.dir().join("console.log"),
             stderr_log: building.dir().join("stderr.log"),
         }

@@ -17,7 +17,7 @@ use agentiso_host::agent::{ExecSpec, NetworkIdentity};
 use agentiso_host::disk::qcow2_header::Header;
 use agentiso_host::process::Process;
 use agentiso_host::{
-    BaseImage, Booted, Hypervisor, HypervisorSettings, Identity, Machine, MachineRecord, MachineSpec,
+    BaseImage, Booted, Card, Hypervisor, HypervisorSettings, Identity, Machine, MachineRecord, MachineSpec,
     OnSpawn, Progress,
 };
 
@@ -162,7 +162,7 @@ impl TestHost {
             base_image: self.image.clone(),
             data_dir: self.dir.path().join("workspaces").join(id.to_string()),
             run_dir: self.settings.run_dir.join(id.short()),
-            net_socket: self.settings.run_dir.join(format!("n-{}", id.short())),
+            card: Card::Socket(self.settings.run_dir.join(format!("n-{}", id.short()))),
             init_mode: InitMode::Fast,
             identity: Identity {
                 hostname: format!("ws-{}", id.short()),

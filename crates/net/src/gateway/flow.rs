@@ -29,7 +29,7 @@ use crate::rules::Refusal;
 const BATCH: usize = 32;
 
 /// How long a guest may take over the first bytes that say whom they are for, once it has begun.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything that one connection consists of.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use super::account::Account;
 use super::flow::Flow;
@@ -85,11 +86,27 @@ struct Running {
     accepting: JoinHandle<Option<()>>,
 }
 
+/// A machine into which forwards lead.
+pub(crate) trait Inbound: Send + Sync + 'static {
+    fn tasks(&self) -> &TaskTracker;
+
+    fn ended(&self) -> &CancellationToken;
+
+    /// Carries a connection of the host into the guest, until `stop`. What cannot be carried is reset.
+    fn open_inbound(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        client: SocketAddr,
+        guest_port: u16,
+        stop: &CancellationToken,
+    );
+}
+
 impl Forwards {
     /// Must be called within the runtime.
-    pub(crate) fn add(
+    pub(crate) fn add<T: Inbound>(
         &self,
-        vm: &Arc<Vm>,
+        vm: &Arc<T>,
         guest_port: u16,
         host_port: Option<u16>,
     ) -> Result<Forward, ForwardError> {
@@ -106,9 +123,9 @@ impl Forwards {
             return Err(ForwardError::TooMany);
         }
         let (listener, host_port) = listen(host_port)?;
-        let stop = vm.ended.child_token();
+        let stop = vm.ended().child_token();
         let accepting = accept(vm.clone(), listener, guest_port, stop.clone());
-        let accepting = vm.tasks.spawn(stop.clone().run_until_cancelled_owned(accepting));
+        let accepting = vm.tasks().spawn(stop.clone().run_until_cancelled_owned(accepting));
         running.insert(guest_port, Running { host_port, stop: stop.drop_guard(), accepting });
         Ok(Forward { guest_port, host_port })
     }
@@ -146,7 +163,7 @@ fn listen(port: Option<u16>) -> Result<(TcpListener, u16), ForwardError> {
     Ok((TcpListener::from_std(listener).map_err(failed)?, host_port))
 }
 
-async fn accept(vm: Arc<Vm>, listener: TcpListener, guest_port: u16, stop: CancellationToken) {
+async fn accept<T: Inbound>(vm: Arc<T>, listener: TcpListener, guest_port: u16, stop: CancellationToken) {
     loop {
         match listener.accept().await {
             Ok((stream, client)) => vm.open_inbound(stream, client, guest_port, &stop),
@@ -158,8 +175,15 @@ async fn accept(vm: Arc<Vm>, listener: TcpListener, guest_port: u16, stop: Cance
     }
 }
 
-impl Vm {
-    /// Carries a connection of the host into the guest. What cannot be carried is reset.
+impl Inbound for Vm {
+    fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
     fn open_inbound(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -195,7 +219,9 @@ impl Vm {
             drop(ticket);
         }));
     }
+}
 
+impl Vm {
     fn own_port(&self) -> u16 {
         let count = OWN_PORTS.end() - OWN_PORTS.start() + 1;
         OWN_PORTS.start() + self.next_port.fetch_add(1, Ordering::Relaxed) % count

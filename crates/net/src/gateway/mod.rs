@@ -14,26 +14,26 @@
 //! A connection is one task ([`flow`]) with a TCP stack of its own ([`stack`]). Everything is owned by tasks that end
 //! when the [`Attachment`] is dropped.
 
-mod account;
+pub(crate) mod account;
 mod attachment;
 mod bucket;
 mod counters;
 mod dialer;
-mod flow;
-mod forward;
+pub(crate) mod flow;
+pub(crate) mod forward;
 mod frame;
-mod gate;
+pub(crate) mod gate;
 mod host;
 mod hub;
 mod ingress;
 mod link;
-mod names;
+pub(crate) mod names;
 mod outbound;
 mod packet;
 mod pool;
 mod reply;
 mod seat;
-mod settings;
+pub(crate) mod settings;
 mod stack;
 mod switch;
 mod table;

@@ -23,10 +23,10 @@ use crate::rules::{Guard, Transport};
 pub(crate) const PORT: u16 = 53;
 
 /// Between two queries of one connection.
-const IDLE: Duration = Duration::from_secs(10);
+pub(crate) const IDLE: Duration = Duration::from_secs(10);
 
 /// Shorter than a DNS header: not a query, and no sense in reading on.
-const SHORTEST: u16 = 12;
+pub(crate) const SHORTEST: u16 = 12;
 
 /// Answers queries for names, under the guest's policy.
 pub trait Names: std::fmt::Debug + Send + Sync {

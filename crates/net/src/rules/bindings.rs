@@ -15,7 +15,7 @@ const MAX_ADDRESSES: usize = 4096;
 const MAX_NAMES: usize = 32;
 
 /// Programs use an address for longer than its time to live says: they resolve once and connect later.
-pub(super) const GRACE: Duration = Duration::from_secs(600);
+pub(crate) const GRACE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub(super) struct Bindings(HashMap<Ipv4Addr, Vec<Binding>>);

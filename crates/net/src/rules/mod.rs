@@ -10,6 +10,7 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use bindings::GRACE;
 pub use guard::Guard;
 pub use host::HostAddresses;
 pub use verdict::{Refusal, RefusalCode, Transport, Verdict};

@@ -5,11 +5,13 @@
 
 mod deep;
 mod host;
+mod network;
 mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use agentiso_core::config::Backend;
 use agentiso_daemon::running_daemon;
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::templates::TemplateKind;
@@ -110,6 +112,7 @@ pub(crate) async fn examine(context: &Context) -> Findings {
     outcomes.extend(host::socket_length(&config.paths.run));
     outcomes.push(host::memory(config));
     outcomes.push(host::space(&config.paths));
+    outcomes.extend(network::bridge(&config.network));
 
     let (hypervisor, found) = accelerator(context, kernel, &outcomes).await;
     outcomes.push(found);
@@ -117,7 +120,8 @@ pub(crate) async fn examine(context: &Context) -> Findings {
         outcomes.push(templates(context, hypervisor, image));
     }
     outcomes.push(daemon(context));
-    Findings { outcomes, picked: picked(hypervisor.as_ref().map(Hypervisor::facts).as_ref()) }
+    let facts = hypervisor.as_ref().map(Hypervisor::facts);
+    Findings { outcomes, picked: picked(facts.as_ref(), config.network.backend.chosen()) }
 }
 
 async fn qemu(context: &Context) -> Outcome {
@@ -215,21 +219,21 @@ fn daemon(context: &Context) -> Outcome {
     }
 }
 
-fn picked(facts: Option<&HostFacts>) -> Vec<(&'static str, Picked)> {
+fn picked(facts: Option<&HostFacts>, network: Backend) -> Vec<(&'static str, Picked)> {
     let accelerator = match facts {
         Some(facts) => Picked::new(facts.accelerator.as_str(), facts.accelerator_reason.clone()),
         None => Picked::new("none", "not settled, see above"),
     };
-    let (storage, transport, network) = facts.map_or(("qcow2", "virtio-serial", "gateway"), |facts| {
-        (facts.storage, facts.transport, facts.network)
-    });
+    let (storage, transport) =
+        facts.map_or(("qcow2", "virtio-serial"), |facts| (facts.storage, facts.transport));
+    let reason = match network {
+        Backend::Gateway => "in user space, without privileges; what it carries, policies decide",
+        Backend::Bridge => "network.backend asks for it; policies become packet rules of the host",
+    };
     vec![
         ("accelerator", accelerator),
         ("storage", Picked::new(storage, "overlays on the base image, without privileges")),
         ("transport", Picked::new(transport, "works without privileges and survives a template's restore")),
-        (
-            "network",
-            Picked::new(network, "workspaces reach nothing; there is no network backend in this version"),
-        ),
+        ("network", Picked::new(network.as_str(), reason)),
     ]
 }

@@ -1,14 +1,15 @@
 //! Between the words of this crate and those of `agentiso-host`.
 
 use agentiso_core::address::mac_for;
-use agentiso_core::config::Config;
+use agentiso_core::config::{Backend, Config};
 use agentiso_host::agent::{AgentError, ErrorCode, NetworkIdentity};
 use agentiso_host::carry::{CarryError, Manifest};
 use agentiso_host::diff::ext4::Kind;
 use agentiso_host::diff::{self, PathDiff};
 use agentiso_host::disk::{SnapshotSizes, VolumeSizes};
 use agentiso_host::templates::{TemplateInfo as HostTemplate, TemplateKind};
-use agentiso_host::{BaseImage, BootError, Comparison, Identity, OnSpawn, SnapshotError};
+use agentiso_host::{BaseImage, BootError, Card, Comparison, Identity, OnSpawn, SnapshotError};
+use agentiso_net::bridge::tap_name;
 
 use super::artefacts;
 use crate::machines::{
@@ -29,7 +30,10 @@ pub(super) fn spec(config: &Config, spec: &MachineSpec, on_spawn: OnSpawn) -> ag
         },
         data_dir: spec.data_dir.clone(),
         run_dir: spec.run_dir.clone(),
-        net_socket: config.paths.workspace_net(&spec.id),
+        card: match config.network.backend.chosen() {
+            Backend::Gateway => Card::Socket(config.paths.workspace_net(&spec.id)),
+            Backend::Bridge => Card::Tap(tap_name(&spec.id)),
+        },
         init_mode: spec.init_mode,
         identity: Identity {
             hostname: spec.hostname.clone(),
@@ -163,13 +167,13 @@ pub(super) fn template(info: &HostTemplate) -> TemplateInfo {
     }
 }
 
-pub(super) fn facts(facts: agentiso_host::HostFacts) -> HostFacts {
+pub(super) fn facts(config: &Config, facts: agentiso_host::HostFacts) -> HostFacts {
     HostFacts {
         accelerator: facts.accelerator.as_str().to_owned(),
         accelerator_reason: facts.accelerator_reason,
         qemu_version: facts.qemu_version,
         transport: facts.transport.to_owned(),
         storage: facts.storage.to_owned(),
-        network: facts.network.to_owned(),
+        network: config.network.backend.chosen().as_str().to_owned(),
     }
 }

@@ -399,7 +399,7 @@ impl Machines for QemuMachines {
     }
 
     fn facts(&self) -> BoxFuture<'_, Result<HostFacts, BootFailure>> {
-        async move { Ok(convert::facts(self.hypervisor().await?.facts())) }.boxed()
+        async move { Ok(convert::facts(&self.config, self.hypervisor().await?.facts())) }.boxed()
     }
 }
 

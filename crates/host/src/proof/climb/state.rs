@@ -23,6 +23,7 @@ use crate::proof::guest::Guest;
 use crate::proof::step::{Step, StepResult};
 use crate::proof::suite::{Parent, Subject, examine};
 use crate::proof::verdict::{CheckResult, Finding, merge};
+use crate::qemu::argv::Card;
 use crate::spec::{BaseImage, Booted, Identity, MachineSpec, OnSpawn, Rung};
 
 /// What the guest's processes and its file system get to end in order.
@@ -168,7 +169,7 @@ impl Climb {
             base_image: plan.image.clone(),
             data_dir: plan.data_dir.join(id.to_string()),
             run_dir: plan.settings.run_dir.join(id.short()),
-            net_socket: plan.settings.run_dir.join(format!("n-{}", id.short())),
+            card: Card::Socket(plan.settings.run_dir.join(format!("n-{}", id.short()))),
             init_mode: plan.init_mode,
             identity: Identity {
                 hostname: format!("proof-{}", id.short()),

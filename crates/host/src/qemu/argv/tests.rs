@@ -1,5 +1,7 @@
 //! Golden command lines, and what must hold between any two of them.
 
+use std::sync::LazyLock;
+
 use super::*;
 
 fn machine<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Machine<'a> {
@@ -15,11 +17,16 @@ fn machine<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Machine<'a> {
         kernel_args: "console=ttyS0 quiet",
         disk: Some(Path::new("/data/workspaces/w/disk.qcow2")),
         run_dir: dir,
-        net_socket: Path::new("/run/a/n-0f8fad5b"),
+        card: socket(),
         console_log: Path::new("/data/workspaces/w/console.log"),
         qmp_fd: 11,
         agent_fd: 12,
     }
+}
+
+fn socket() -> &'static Card {
+    static SOCKET: LazyLock<Card> = LazyLock::new(|| Card::Socket("/run/a/n-0f8fad5b".into()));
+    &SOCKET
 }
 
 fn lines(machine: &Machine<'_>) -> String {
@@ -56,6 +63,24 @@ fn a_machine_under_kvm_on_the_oldest_qemu_has_this_command_line() {
 }
 
 #[test]
+fn a_machine_at_the_bridge_differs_in_what_its_card_is_connected_to_only() {
+    let dir = Path::new("/run/a/0f8fad5b");
+    let card = Card::Tap("aiso0f8fad5b".to_owned());
+    let at_socket = machine(Memory::Private, Begin::Boot, dir);
+    let at_bridge = lines(&Machine { card: &card, ..at_socket.clone() });
+    let at_socket = lines(&at_socket);
+    let differing: Vec<&str> =
+        at_bridge.lines().filter(|line| !at_socket.lines().any(|other| other == *line)).collect();
+    assert_eq!(
+        differing,
+        [concat!(
+            r#"-netdev {"type":"tap","id":"net0","ifname":"aiso0f8fad5b","script":"no","#,
+            r#""downscript":"no","vnet_hdr":false}"#
+        )]
+    );
+}
+
+#[test]
 fn saving_and_restoring_machines_differ_in_memory_backing_and_begin_only() {
     let dir = Path::new("/run/a/0f8fad5b");
     let save = lines(&machine(Memory::Recorded("/t/ram".into()), Begin::Boot, dir));
@@ -70,7 +95,8 @@ fn saving_and_restoring_machines_differ_in_memory_backing_and_begin_only() {
 #[test]
 fn a_comma_or_quote_in_a_path_stays_inside_its_option() {
     let mut odd = machine(Memory::Private, Begin::Boot, Path::new("/run/a,b"));
-    odd.net_socket = Path::new("/run/a,b=\"c\"/n-0f8fad5b");
+    let card = Card::Socket("/run/a,b=\"c\"/n-0f8fad5b".into());
+    odd.card = &card;
     odd.console_log = Path::new("/data/x,server=on/console.log");
     let args: Vec<String> = argv(&odd).into_iter().map(|arg| arg.into_string().unwrap()).collect();
     assert!(args.contains(&"file,id=console,path=/data/x,,server=on/console.log,append=on".to_owned()));

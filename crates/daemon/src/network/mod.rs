@@ -1,55 +1,38 @@
-//! The network of all workspaces: a gateway in this process, and a seat at it for every workspace.
+//! The network of all workspaces, and a seat in it for every one of them.
 //!
 //! A seat is held for as long as its workspace exists, whether a machine runs or not: forwards listen all the time, and
-//! a machine's card connects whenever there is one. After a restart of the daemon the cards connect again by themselves.
-//! What cannot be had (a seat, a port of the host) is kept as a [`NetworkTrouble`] of the workspace and tried again when
-//! it is started.
+//! a machine's card connects whenever there is one. After a restart of the daemon, cards at the gateway connect again
+//! by themselves, and those at the bridge have never been disconnected. What cannot be had (a seat, a port of the host)
+//! is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
+
+mod backend;
+mod line;
+mod socket;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::io;
-use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::address::mac_for;
 use agentiso_core::config::{Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::network::NetworkPolicy;
-use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::{
-    AttachError, Attachment, Ending, Forward, ForwardError, Gateway, GatewaySettings, Limits, Seat,
-};
+use agentiso_net::gateway::{Ending, Forward, ForwardError, Seat};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
-use thiserror::Error;
-use tokio::net::UnixListener;
 
 use crate::info::{NetworkInfo, NetworkTrouble, PortForward};
-use crate::open_files;
 use crate::registry::Place;
-
-/// Where names are asked for.
-const DNS_PORT: u16 = 53;
-
-#[derive(Debug, Error)]
-pub(crate) enum SeatError {
-    #[error("the socket {path} cannot be listened on: {source}")]
-    Socket {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error(transparent)]
-    Gateway(#[from] AttachError),
-}
+use backend::Backend;
+pub use backend::NetworkError;
+pub(crate) use backend::SeatError;
+use line::Line;
 
 #[derive(Debug)]
 pub(crate) struct Network {
-    gateway: Gateway,
+    backend: Backend,
     host: HostAddresses,
-    address: std::net::Ipv4Addr,
+    address: Ipv4Addr,
     paths: Paths,
     seats: Mutex<Seats>,
 }
@@ -64,12 +47,10 @@ struct Seats {
 /// A seat that is taken.
 #[derive(Debug)]
 struct Held {
-    attachment: Attachment,
-    guard: Guard,
+    line: Line,
     log: FlowLog,
     /// Why forwards do not listen, by the port of the guest.
     unheard: BTreeMap<u16, String>,
-    _socket: Socket,
 }
 
 impl Held {
@@ -77,7 +58,7 @@ impl Held {
     fn listen(&mut self, forwards: &[PortForward]) {
         self.unheard.clear();
         for PortForward { guest_port, host_port } in forwards {
-            match self.attachment.add_forward(*guest_port, Some(*host_port)) {
+            match self.line.add_forward(*guest_port, Some(*host_port)) {
                 Ok(_) | Err(ForwardError::Exists { .. }) => {}
                 Err(error) => {
                     tracing::error!(guest_port, %error, "a port is not forwarded");
@@ -88,40 +69,13 @@ impl Held {
     }
 }
 
-/// The file of a socket, removed with its seat.
-#[derive(Debug)]
-struct Socket(PathBuf);
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let Err(error) = remove(&self.0) {
-            tracing::warn!(socket = %self.0.display(), %error, "a socket is left");
-        }
-    }
-}
-
 impl Network {
-    /// Sockets of an earlier daemon go; every workspace gets its own again.
-    pub(crate) fn open(config: &Config) -> io::Result<Self> {
-        for entry in fs::read_dir(&config.paths.run)?.flatten() {
-            if Paths::is_workspace_net(&entry.file_name()) {
-                remove(&entry.path())?;
-            }
-        }
-        let upstreams = config.network.dns_servers.iter().map(|server| SocketAddr::from((*server, DNS_PORT)));
-        let names = Arc::new(Resolver::new(upstreams.collect()));
-        let subnet = config.subnet();
-        let settings = GatewaySettings {
-            address: subnet.gateway,
-            prefix: subnet.prefix,
-            mtu: agentiso_host::MTU,
-            limits: Limits::DEFAULT.within(open_files::raise(), config.resources.max_workspaces as usize),
-            ..GatewaySettings::new(names)
-        };
+    /// What an earlier daemon left is taken up or removed. Must be called within the runtime.
+    pub(crate) fn open(config: &Config) -> Result<Self, NetworkError> {
         Ok(Self {
-            gateway: Gateway::new(settings),
+            backend: Backend::open(config)?,
             host: HostAddresses::of_this_host()?,
-            address: subnet.gateway,
+            address: config.subnet().gateway,
             paths: config.paths.clone(),
             seats: Mutex::default(),
         })
@@ -137,8 +91,8 @@ impl Network {
     pub(crate) fn seat(&self, place: Place, hostname: &str, network: &NetworkInfo) -> Result<(), SeatError> {
         let mut seats = self.seats();
         if let Some(held) = seats.held.get_mut(&place.id) {
-            held.attachment.set_name(hostname);
-            held.guard.set_policy(network.policy.clone());
+            held.line.set_name(hostname);
+            held.line.set_policy(&network.policy);
             held.listen(&network.port_forwards);
             return Ok(());
         }
@@ -156,16 +110,11 @@ impl Network {
     }
 
     fn take(&self, place: Place, hostname: &str, network: &NetworkInfo) -> Result<Held, SeatError> {
-        let socket = self.paths.workspace_net(&place.id);
-        let listener =
-            listen(&socket).map_err(|source| SeatError::Socket { path: socket.clone(), source })?;
         let seat = Seat { name: hostname.to_owned(), mac: mac_for(&place.id), address: place.address };
         let guard = Guard::new(network.policy.clone(), self.host.clone(), self.address);
         let log = FlowLog::kept_in(&self.paths.workspace_data(&place.id));
-        // From here on it goes with the seat, or with the attempt to have one.
-        let socket = Socket(socket);
-        let attachment = self.gateway.attach(seat, guard.clone(), log.clone(), listener)?;
-        let mut held = Held { attachment, guard, log, unheard: BTreeMap::new(), _socket: socket };
+        let line = self.backend.connect(&place.id, seat, guard, log.clone())?;
+        let mut held = Held { line, log, unheard: BTreeMap::new() };
         held.listen(&network.port_forwards);
         Ok(held)
     }
@@ -189,10 +138,11 @@ impl Network {
     /// Everybody leaves: the daemon ends. How their connections ended is on disk when this returns.
     pub(crate) async fn close(&self) {
         let seats = std::mem::take(&mut *self.seats());
-        for Held { attachment, log, .. } in seats.held.into_values() {
-            attachment.detach().await;
+        for Held { line, log, .. } in seats.held.into_values() {
+            line.disconnect().await;
             log.flush().await;
         }
+        self.backend.close();
     }
 
     /// What of a workspace's network is not there although it should be.
@@ -204,7 +154,7 @@ impl Network {
 
     pub(crate) fn set_policy(&self, id: &WorkspaceId, policy: &NetworkPolicy) {
         if let Some(held) = self.seats().held.get(id) {
-            held.guard.set_policy(policy.clone());
+            held.line.set_policy(policy);
         }
     }
 
@@ -216,7 +166,7 @@ impl Network {
     ) -> Option<Result<PortForward, ForwardError>> {
         let mut seats = self.seats();
         let held = seats.held.get_mut(id)?;
-        let added = held.attachment.add_forward(guest_port, host_port);
+        let added = held.line.add_forward(guest_port, host_port);
         if added.is_ok() {
             held.unheard.remove(&guest_port);
         }
@@ -228,7 +178,7 @@ impl Network {
         let mut seats = self.seats();
         let held = seats.held.get_mut(id)?;
         held.unheard.remove(&guest_port);
-        held.attachment.remove_forward(guest_port).ok()
+        held.line.remove_forward(guest_port).ok()
     }
 
     /// What its machine opened and was refused.
@@ -239,20 +189,4 @@ impl Network {
 
 fn port_forward(forward: Forward) -> PortForward {
     PortForward { host_port: forward.host_port, guest_port: forward.guest_port }
-}
-
-/// Listens in place of a daemon that is gone.
-fn listen(socket: &Path) -> io::Result<UnixListener> {
-    remove(socket)?;
-    let listener = UnixListener::bind(socket)?;
-    // The directory admits only its owner; the socket's own mode says so again.
-    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
-fn remove(socket: &Path) -> io::Result<()> {
-    match fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }

@@ -1,0 +1,63 @@
+//! What the bridge network needs of the host.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agentiso_core::config::{Backend, NetworkConfig};
+
+use super::report::Outcome;
+
+const NAME: &str = "bridge";
+
+/// `None` where no bridge is asked for.
+pub(super) fn bridge(config: &NetworkConfig) -> Option<Outcome> {
+    match config.backend.chosen() {
+        Backend::Gateway => None,
+        Backend::Bridge => Some(examine(config)),
+    }
+}
+
+fn examine(config: &NetworkConfig) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Outcome::failed(NAME, "network.backend = \"bridge\" needs root", "set it to \"auto\"");
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Outcome::failed(NAME, "/dev/net/tun is not there", "modprobe tun");
+    }
+    let uplink = fs::read_to_string("/proc/net/route").ok().and_then(|table| default_route(&table));
+    match uplink.filter(|uplink| !forwards(uplink)) {
+        None => Outcome::ok(NAME, format!("{} with {}", config.bridge_name, config.gateway_ip)),
+        Some(uplink) => Outcome::note(
+            NAME,
+            format!("{uplink} does not forward, so answers to UDP do not come back; TCP and names do"),
+            format!("sysctl -w net.ipv4.conf.{uplink}.forwarding=1"),
+        ),
+    }
+}
+
+/// The interface by which the host reaches the internet.
+fn default_route(table: &str) -> Option<String> {
+    let mut columns = table.lines().skip(1).map(|line| line.split_whitespace());
+    columns.find_map(|mut columns| {
+        let (interface, target) = (columns.next()?, columns.next()?);
+        (target == "00000000").then(|| interface.to_owned())
+    })
+}
+
+/// Packets are forwarded if the interface they come in by says so.
+fn forwards(interface: &str) -> bool {
+    let path: PathBuf = ["/proc/sys/net/ipv4/conf", interface, "forwarding"].iter().collect();
+    fs::read_to_string(path).is_ok_and(|value| value.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_route_is_the_one_to_everywhere() {
+        let table = "Iface\tDestination\tGateway\neth1\t0000A8C0\t00000000\neth0\t00000000\t0101A8C0\n";
+        assert_eq!(default_route(table).as_deref(), Some("eth0"));
+        assert_eq!(default_route("Iface\n\nx\n"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The two ways to connect machines: the gateway in this process, and a bridge of the host.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentiso_core::config::{Backend as Chosen, Config, Paths};
+use agentiso_core::ids::WorkspaceId;
+use agentiso_net::bridge::{Bridge, BridgeError, BridgeSettings, tap_name};
+use agentiso_net::dns::Resolver;
+use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings, Limits, Seat};
+use agentiso_net::log::FlowLog;
+use agentiso_net::rules::Guard;
+use thiserror::Error;
+
+use super::line::Line;
+use crate::open_files;
+use super::socket::{self, Socket};
+
+/// Where names are asked for.
+const DNS_PORT: u16 = 53;
+
+/// Why there is no network at all.
+#[derive(Debug, Error)]
+pub enum NetworkError {
+    #[error("the host's addresses or sockets are out of reach: {0}")]
+    Host(#[from] io::Error),
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
+}
+
+#[derive(Debug, Error)]
+pub(crate) enum SeatError {
+    #[error("the socket {path} cannot be listened on: {source}")]
+    Socket {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Gateway(#[from] AttachError),
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
+}
+
+#[derive(Debug)]
+pub(super) enum Backend {
+    Gateway { gateway: Gateway, paths: Paths },
+    Bridge(Bridge),
+}
+
+impl Backend {
+    /// What an earlier daemon left is taken up or removed.
+    pub(super) fn open(config: &Config) -> Result<Self, NetworkError> {
+        socket::sweep(&config.paths.run)?;
+        let upstreams = config.network.dns_servers.iter().map(|server| SocketAddr::from((*server, DNS_PORT)));
+        let names = Arc::new(Resolver::new(upstreams.collect()));
+        let subnet = config.subnet();
+        let open_files = open_files::raise();
+        Ok(match config.network.backend.chosen() {
+            Chosen::Gateway => {
+                let settings = GatewaySettings {
+                    address: subnet.gateway,
+                    prefix: subnet.prefix,
+                    mtu: agentiso_host::MTU,
+                    limits: Limits::DEFAULT.within(open_files, config.resources.max_workspaces as usize),
+                    ..GatewaySettings::new(names)
+                };
+                Self::Gateway { gateway: Gateway::new(settings), paths: config.paths.clone() }
+            }
+            Chosen::Bridge => Self::Bridge(Bridge::open(BridgeSettings {
+                address: subnet.gateway,
+                prefix: subnet.prefix,
+                mtu: agentiso_host::MTU,
+                ..BridgeSettings::new(&config.network.bridge_name, names)
+            })?),
+        })
+    }
+
+    /// Connects a machine that is there or will be.
+    pub(super) fn connect(
+        &self,
+        id: &WorkspaceId,
+        seat: Seat,
+        guard: Guard,
+        log: FlowLog,
+    ) -> Result<Line, SeatError> {
+        match self {
+            Self::Gateway { gateway, paths } => {
+                let path = paths.workspace_net(id);
+                let listening = Socket::listen(path.clone());
+                let (socket, listener) = listening.map_err(|source| SeatError::Socket { path, source })?;
+                let attachment = gateway.attach(seat, guard.clone(), log, listener)?;
+                Ok(Line::Gateway { attachment, guard, _socket: socket })
+            }
+            Self::Bridge(bridge) => Ok(Line::Bridge(bridge.attach(seat, &tap_name(id), guard, log)?)),
+        }
+    }
+
+    /// All machines are disconnected: nothing is left.
+    pub(super) fn close(&self) {
+        match self {
+            Self::Gateway { .. } => {}
+            Self::Bridge(bridge) => bridge.close(),
+        }
+    }
+}

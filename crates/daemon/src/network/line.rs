@@ -1,0 +1,58 @@
+//! What a machine's card is connected to, whichever backend it is.
+
+use agentiso_core::network::NetworkPolicy;
+use agentiso_net::bridge::Port;
+use agentiso_net::gateway::{Attachment, Ending, Forward, ForwardError};
+use agentiso_net::rules::Guard;
+
+use super::socket::Socket;
+
+/// Dropped, the machine is disconnected, and everything that was connected to it.
+#[derive(Debug)]
+pub(super) enum Line {
+    Gateway { attachment: Attachment, guard: Guard, _socket: Socket },
+    Bridge(Port),
+}
+
+impl Line {
+    /// Returns when what was connected has ended and is in the log.
+    pub(super) async fn disconnect(self) {
+        match self {
+            Self::Gateway { attachment, .. } => attachment.detach().await,
+            Self::Bridge(port) => drop(port),
+        }
+    }
+
+    pub(super) fn set_name(&self, hostname: &str) {
+        match self {
+            Self::Gateway { attachment, .. } => attachment.set_name(hostname),
+            Self::Bridge(port) => port.set_name(hostname),
+        }
+    }
+
+    /// What is open and no longer allowed ends.
+    pub(super) fn set_policy(&self, policy: &NetworkPolicy) {
+        match self {
+            Self::Gateway { guard, .. } => guard.set_policy(policy.clone()),
+            Self::Bridge(port) => port.set_policy(policy.clone()),
+        }
+    }
+
+    pub(super) fn add_forward(
+        &self,
+        guest_port: u16,
+        host_port: Option<u16>,
+    ) -> Result<Forward, ForwardError> {
+        match self {
+            Self::Gateway { attachment, .. } => attachment.add_forward(guest_port, host_port),
+            Self::Bridge(port) => port.add_forward(guest_port, host_port),
+        }
+    }
+
+    pub(super) fn remove_forward(&self, guest_port: u16) -> Result<Ending, ForwardError> {
+        match self {
+            Self::Gateway { attachment, .. } => attachment.remove_forward(guest_port),
+            Self::Bridge(port) => port.remove_forward(guest_port),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Tables as messages to the kernel. The numbers are those of `linux/netfilter/nf_tables.h`.
+
+use std::net::Ipv4Addr;
+
+use super::expressions::{ACCEPT, GOTO, ITEM, encode_action, encode_match, value, verdict};
+use super::table::{At, Chain, ChainKind, Element, Family, NAME, Rule, Set, SetKind, Table};
+use super::terms::INTERFACE_NAME;
+use crate::netlink::Message;
+
+/// The subsystem, in the high byte of every message's kind.
+const NFTABLES: u16 = 10;
+
+const NEW_TABLE: u16 = 0;
+const DELETE_TABLE: u16 = 2;
+const NEW_CHAIN: u16 = 3;
+const NEW_RULE: u16 = 6;
+const NEW_SET: u16 = 9;
+const NEW_ELEMENTS: u16 = 12;
+
+/// `NLM_F_CREATE`, and `NLM_F_APPEND` for rules: they stand in the order in which they are sent.
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+
+const SET_IS_MAP: u32 = 8;
+const SET_HAS_TIMEOUT: u32 = 0x10;
+/// `NFT_DATA_VERDICT`: a map to verdicts.
+const VERDICTS: u32 = 0xffff_ff00;
+
+/// What `nft` calls the types of keys; the kernel only keeps the number for it.
+const TYPE_ADDRESS: u32 = 7;
+const TYPE_PORT: u32 = 13;
+const TYPE_INTERFACE: u32 = 41;
+/// Two types of one key, six bits each.
+const TYPE_PLACE: u32 = TYPE_ADDRESS << 6 | TYPE_PORT;
+
+/// An attribute holds at most 64 KiB.
+const ELEMENTS_PER_MESSAGE: usize = 500;
+
+pub(super) fn message(kind: u16, flags: u16, family: Family) -> Message {
+    let family = match family {
+        Family::Ip => 2,
+        Family::Bridge => 7,
+    };
+    Message::new(NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
+}
+
+/// What begins and ends a transaction.
+pub(super) fn embrace() -> (Message, Message) {
+    let head = [0, 0, 0, NFTABLES as u8];
+    (Message::new(0x10, 0, &head), Message::new(0x11, 0, &head))
+}
+
+/// The table goes, with everything in it. It is made first, so that this also succeeds where there is none.
+pub(super) fn removal(family: Family) -> Vec<Message> {
+    let mut make = message(NEW_TABLE, CREATE, family);
+    make.text(1, NAME);
+    let mut delete = message(DELETE_TABLE, 0, family);
+    delete.text(1, NAME);
+    vec![make, delete]
+}
+
+/// The table and everything in it, in the place of what was there.
+pub(super) fn replacement(table: &Table) -> Vec<Message> {
+    let family = table.family;
+    let mut messages = removal(family);
+    let mut make = message(NEW_TABLE, CREATE, family);
+    make.text(1, NAME);
+    messages.push(make);
+    // Rules look up sets, and the elements of maps name chains.
+    messages.extend((1..).zip(&table.sets).map(|(id, set)| new_set(family, id, set)));
+    messages.extend(table.chains.iter().map(|chain| new_chain(family, chain)));
+    messages.extend(table.sets.iter().flat_map(|set| new_elements(family, set)));
+    let rules = table.chains.iter().flat_map(|chain| chain.rules.iter().map(|rule| (&chain.name, rule)));
+    messages.extend(rules.map(|(chain, rule)| new_rule(family, chain, rule)));
+    messages
+}
+
+fn new_set(family: Family, id: u32, set: &Set) -> Message {
+    let (kind, length, is_map) = match &set.kind {
+        SetKind::Ports(_) => (TYPE_PORT, 2, false),
+        SetKind::Addresses(_) => (TYPE_ADDRESS, 4, false),
+        SetKind::Places(_) => (TYPE_PLACE, 8, false),
+        SetKind::ByAddress(_) => (TYPE_ADDRESS, 4, true),
+        SetKind::ByInterface(_) => (TYPE_INTERFACE, INTERFACE_NAME as u32, true),
+    };
+    let timed = if set.timed { SET_HAS_TIMEOUT } else { 0 };
+    let mut message = message(NEW_SET, CREATE, family);
+    message.text(1, NAME).text(2, &set.name);
+    message.be32(3, timed | if is_map { SET_IS_MAP } else { 0 });
+    message.be32(4, kind).be32(5, length);
+    if is_map {
+        message.be32(6, VERDICTS).be32(7, 0);
+    }
+    message.be32(10, id);
+    message
+}
+
+/// The messages that put a set's elements into it.
+pub(super) fn new_elements(family: Family, set: &Set) -> Vec<Message> {
+    let address = |address: Ipv4Addr| address.octets().to_vec();
+    type Entry<'a> = (Vec<u8>, Option<&'a str>, Option<&'a Element>);
+    let entries: Vec<Entry<'_>> = match &set.kind {
+        SetKind::Ports(ports) => ports.iter().map(|port| (port.to_be_bytes().to_vec(), None, None)).collect(),
+        SetKind::Addresses(elements) => {
+            elements.iter().map(|element| (address(element.address), None, Some(element))).collect()
+        }
+        SetKind::Places(elements) => elements
+            .iter()
+            .map(|element| {
+                let port = [&element.port.to_be_bytes()[..], &[0, 0]].concat();
+                ([address(element.address), port].concat(), None, Some(element))
+            })
+            .collect(),
+        SetKind::ByAddress(elements) => {
+            elements.iter().map(|(key, target)| (address(*key), Some(target.0.as_str()), None)).collect()
+        }
+        SetKind::ByInterface(elements) => elements
+            .iter()
+            .map(|(name, target)| {
+                let mut key = name.as_bytes().to_vec();
+                key.resize(INTERFACE_NAME, 0);
+                (key, Some(target.0.as_str()), None)
+            })
+            .collect(),
+    };
+    let chunks = entries.chunks(ELEMENTS_PER_MESSAGE);
+    chunks
+        .map(|chunk| {
+            let mut message = message(NEW_ELEMENTS, CREATE, family);
+            message.text(1, NAME).text(2, &set.name);
+            message.nest(3, |list| {
+                for (key, target, element) in chunk {
+                    list.nest(ITEM, |item| {
+                        value(item, 1, key);
+                        if let Some(target) = target {
+                            item.nest(2, |data| verdict(data, GOTO, Some(target)));
+                        }
+                        if let Some(left) = element.and_then(|element| element.left) {
+                            item.be64(4, u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1));
+                        }
+                    });
+                }
+            });
+            message
+        })
+        .collect()
+}
+
+fn new_chain(family: Family, chain: &Chain) -> Message {
+    let mut message = message(NEW_CHAIN, CREATE, family);
+    message.text(1, NAME).text(3, &chain.name);
+    if let Some(hook) = chain.hook {
+        let number = match hook.at {
+            At::Prerouting => 0,
+            At::Forward => 2,
+            At::Output => 3,
+            At::Postrouting => 4,
+        };
+        message.nest(4, |inner| {
+            inner.be32(1, number).bytes(2, &hook.priority.to_be_bytes());
+        });
+        message.be32(5, ACCEPT as u32);
+        message.text(
+            7,
+            match hook.kind {
+                ChainKind::Filter => "filter",
+                ChainKind::Nat => "nat",
+            },
+        );
+    }
+    message
+}
+
+fn new_rule(family: Family, chain: &str, rule: &Rule) -> Message {
+    let mut message = message(NEW_RULE, CREATE | APPEND, family);
+    message.text(1, NAME).text(2, chain);
+    message.nest(4, |list| {
+        for condition in &rule.matches {
+            encode_match(list, condition);
+        }
+        encode_action(list, &rule.action);
+    });
+    message
+}

@@ -1,0 +1,115 @@
+//! A table and what it consists of.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use super::terms::{Action, Match};
+
+/// The name of our tables, one in each family. No other table is ever touched.
+pub(crate) const NAME: &str = "agentiso";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Ip,
+    Bridge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) family: Family,
+    pub(crate) sets: Vec<Set>,
+    pub(crate) chains: Vec<Chain>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    pub(crate) name: String,
+    /// Whether its elements may go by themselves.
+    pub(crate) timed: bool,
+    pub(crate) kind: SetKind,
+}
+
+/// What a set holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SetKind {
+    Ports(Vec<u16>),
+    /// Addresses, with a port or without one: all elements of one set are alike.
+    Addresses(Vec<Element>),
+    Places(Vec<Element>),
+    /// From an address to where to go on.
+    ByAddress(Vec<(Ipv4Addr, Target)>),
+    ByInterface(Vec<(String, Target)>),
+}
+
+/// An address in a set, for as long as it may be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Element {
+    pub(crate) address: Ipv4Addr,
+    /// Counts in sets of places only.
+    pub(crate) port: u16,
+    pub(crate) left: Option<Duration>,
+}
+
+/// The chain that goes on, without coming back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target(pub(crate) String);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    pub(crate) name: String,
+    /// `None`: only entered from other chains.
+    pub(crate) hook: Option<Hook>,
+    pub(crate) rules: Vec<Rule>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hook {
+    pub(crate) kind: ChainKind,
+    pub(crate) at: At,
+    pub(crate) priority: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChainKind {
+    Filter,
+    Nat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Prerouting,
+    Forward,
+    Output,
+    Postrouting,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) matches: Vec<Match>,
+    pub(crate) action: Action,
+}
+
+impl Chain {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), hook: None, rules: Vec::new() }
+    }
+
+    pub(crate) fn at(name: &str, kind: ChainKind, at: At, priority: i32) -> Self {
+        Self { hook: Some(Hook { kind, at, priority }), ..Self::new(name) }
+    }
+
+    pub(crate) fn rule(&mut self, matches: impl Into<Vec<Match>>, action: Action) -> &mut Self {
+        self.rules.push(Rule { matches: matches.into(), action });
+        self
+    }
+}
+
+impl Element {
+    pub(crate) fn address(address: Ipv4Addr) -> Self {
+        Self { address, port: 0, left: None }
+    }
+
+    pub(crate) fn place(address: Ipv4Addr, port: u16) -> Self {
+        Self { address, port, left: None }
+    }
+}

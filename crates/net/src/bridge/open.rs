@@ -1,0 +1,157 @@
+//! The bridge of one daemon.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Arc;
+
+use agentiso_core::network::Network;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{BridgeError, Doing};
+use super::hub::Hub;
+use super::place::Place;
+use super::port::Port;
+use super::render::{self, Ground};
+use super::settings::BridgeSettings;
+use super::wiring::Wiring;
+use super::{names, refusals, relay, tap};
+use crate::gateway::Seat;
+use crate::log::FlowLog;
+use crate::rules::Guard;
+
+/// An abstract socket of this name says who has the bridge: there is one of it in each network namespace, as of our
+/// tables, and it goes with its process.
+const OWNER: &[u8] = b"agentiso-bridge";
+
+/// All machines of one daemon. Dropped or closed, nothing of it is left in the kernel, unless a machine is still
+/// connected.
+#[derive(Debug)]
+pub struct Bridge {
+    hub: Arc<Hub>,
+    ended: CancellationToken,
+    _owner: UnixListener,
+}
+
+impl Bridge {
+    /// Sets up the bridge, or takes up the one that an earlier daemon left. Must be called within the runtime.
+    pub fn open(settings: BridgeSettings) -> Result<Self, BridgeError> {
+        let owner = own()?;
+        let BridgeSettings { name, address, prefix, mtu, .. } = &settings;
+        let mut wiring = Wiring::open(name, *address, *prefix, *mtu)?;
+        Self::serve(settings, &mut wiring)
+            .inspect_err(|_| wiring.close())
+            .map(|(settings, ground, sockets)| Self::start(settings, ground, wiring, sockets, owner))
+    }
+
+    fn serve(
+        settings: BridgeSettings,
+        wiring: &mut Wiring,
+    ) -> Result<(BridgeSettings, Ground, Sockets), BridgeError> {
+        let sockets = Sockets::open(settings.address).doing(|| format!("listen at {}", settings.address))?;
+        let ports = sockets.ports().doing(|| format!("listen at {}", settings.address))?;
+        let ground = Ground {
+            bridge: settings.name.clone(),
+            gateway: settings.address,
+            subnet: Network::around(settings.address, settings.prefix),
+            tap_prefix: tap::PREFIX,
+            relay_port: ports.relay,
+            names_port: ports.names,
+            names_tcp_port: ports.names_tcp,
+            log_group: refusals::GROUP,
+        };
+        // Whatever an earlier daemon allowed: nothing passes until its machines are here again.
+        wiring.set_rules(&render::tables(&ground, &[]))?;
+        Ok((settings, ground, sockets))
+    }
+
+    fn start(
+        settings: BridgeSettings,
+        ground: Ground,
+        wiring: Wiring,
+        sockets: Sockets,
+        owner: UnixListener,
+    ) -> Self {
+        let hub = Arc::new(Hub::new(settings, ground, wiring));
+        let ended = CancellationToken::new();
+        let spawn = |work: futures::future::BoxFuture<'static, ()>| {
+            tokio::spawn(ended.clone().run_until_cancelled_owned(work));
+        };
+        spawn(Box::pin(relay::serve(hub.clone(), sockets.relay)));
+        spawn(Box::pin(names::serve_datagrams(hub.clone(), sockets.names)));
+        spawn(Box::pin(names::serve_connections(hub.clone(), sockets.names_tcp)));
+        match refusals::listen() {
+            Ok(log) => spawn(Box::pin(refusals::serve(hub.clone(), log))),
+            Err(error) => tracing::warn!(%error, "what the kernel refuses is not in the machines' logs"),
+        }
+        Self { hub, ended, _owner: owner }
+    }
+
+    /// Makes a port for a machine whose QEMU opens the device `tap`, now or later.
+    pub fn attach(&self, seat: Seat, tap: &str, guard: Guard, log: FlowLog) -> Result<Port, BridgeError> {
+        let place = Arc::new(Place::new(seat, tap.to_owned(), guard, log, self.hub.settings.limits));
+        self.hub.join(&place)?;
+        Ok(Port::new(place, self.hub.clone(), Handle::current()))
+    }
+
+    /// Ends what is served and removes what is in the kernel. For when all machines are gone.
+    pub fn close(&self) {
+        self.ended.cancel();
+        self.hub.wiring().close();
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        if !self.ended.is_cancelled() {
+            self.close();
+        }
+    }
+}
+
+fn own() -> Result<UnixListener, BridgeError> {
+    let name = SocketAddr::from_abstract_name(OWNER).doing(|| "take the bridge".to_owned())?;
+    UnixListener::bind_addr(&name).map_err(|source| match source.kind() == io::ErrorKind::AddrInUse {
+        true => BridgeError::Taken,
+        false => BridgeError::Kernel { what: "take the bridge".to_owned(), source },
+    })
+}
+
+/// What we listen with, at the gateway's address.
+#[derive(Debug)]
+struct Sockets {
+    relay: TcpListener,
+    names: UdpSocket,
+    names_tcp: TcpListener,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    relay: u16,
+    names: u16,
+    names_tcp: u16,
+}
+
+impl Sockets {
+    fn open(address: Ipv4Addr) -> io::Result<Self> {
+        let listener = || {
+            let listener = std::net::TcpListener::bind((address, 0))?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        let names = std::net::UdpSocket::bind((address, 0))?;
+        names.set_nonblocking(true)?;
+        Ok(Self { relay: listener()?, names: UdpSocket::from_std(names)?, names_tcp: listener()? })
+    }
+
+    fn ports(&self) -> io::Result<Ports> {
+        Ok(Ports {
+            relay: self.relay.local_addr()?.port(),
+            names: self.names.local_addr()?.port(),
+            names_tcp: self.names_tcp.local_addr()?.port(),
+        })
+    }
+}

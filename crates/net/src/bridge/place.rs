@@ -1,0 +1,185 @@
+//! One machine at the bridge: what all its tasks share.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use agentiso_core::network::NetworkPolicy;
+use futures::FutureExt;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::named::{self, Said};
+use super::render::{Guest, Named};
+use super::wiring::Plug;
+use crate::gateway::settings::QUERIES;
+use crate::gateway::{Limits, Seat};
+use crate::log::{FlowEvent, FlowLog, FlowRecord};
+use crate::rules::{Guard, Transport};
+
+/// Addresses that one machine's names have led to. Beyond, the ones that expire first are forgotten.
+const MAX_ADDRESSES: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) seat: Seat,
+    pub(crate) tap: String,
+    pub(crate) guard: Guard,
+    pub(crate) log: FlowLog,
+    name: RwLock<String>,
+    groups: RwLock<BTreeSet<String>>,
+    /// Addresses that the machine was told for names.
+    bound: Mutex<HashMap<Ipv4Addr, Bound>>,
+    pub(crate) flows: Arc<Semaphore>,
+    pub(crate) connecting: Arc<Semaphore>,
+    pub(crate) queries: Arc<Semaphore>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) ended: CancellationToken,
+}
+
+/// An address that names have led to.
+#[derive(Clone, Debug)]
+struct Bound {
+    until: Instant,
+    /// What names say about it, as the rules know it.
+    said: Vec<Said>,
+}
+
+/// What the rules know of an address that the machine is about to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Knowledge {
+    /// All there is to know.
+    Current,
+    /// Nothing: it can be added.
+    None,
+    /// Something else, or not for long enough.
+    Outdated,
+}
+
+impl Place {
+    pub(crate) fn new(seat: Seat, tap: String, guard: Guard, log: FlowLog, limits: Limits) -> Self {
+        Self {
+            name: RwLock::new(seat.name.clone()),
+            seat,
+            tap,
+            guard,
+            log,
+            groups: RwLock::default(),
+            bound: Mutex::default(),
+            flows: Arc::new(Semaphore::new(limits.flows)),
+            connecting: Arc::new(Semaphore::new(limits.connecting)),
+            queries: Arc::new(Semaphore::new(QUERIES)),
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.name.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.name.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn set_groups(&self, groups: BTreeSet<String>) {
+        *self.groups.write().unwrap_or_else(PoisonError::into_inner) = groups;
+    }
+
+    fn groups(&self) -> BTreeSet<String> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether both machines let each other in.
+    pub(crate) fn may_reach(&self, other: &Self) -> bool {
+        let open = |place: &Self| place.guard.policy().allow_inter_vm;
+        (open(self) && open(other)) || !self.groups().is_disjoint(&other.groups())
+    }
+
+    pub(crate) fn plug(&self) -> Plug<'_> {
+        Plug { tap: &self.tap, mac: self.seat.mac, address: self.seat.address }
+    }
+
+    /// Remembers an address that the machine is told for a name. Returns what the rules know of it.
+    pub(crate) fn bind(&self, address: Ipv4Addr, until: Instant) -> Knowledge {
+        /// The rules need not know it to the second.
+        const CLOSE_ENOUGH: Duration = Duration::from_secs(60);
+        let said = named::of(&self.guard, &self.guard.policy(), address);
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if let Some(known) = bound.get_mut(&address).filter(|known| known.until > now) {
+            let current = known.said == said && known.until + CLOSE_ENOUGH >= until;
+            known.until = known.until.max(until);
+            return if current { Knowledge::Current } else { Knowledge::Outdated };
+        }
+        if bound.len() >= MAX_ADDRESSES {
+            bound.retain(|_, known| known.until > now);
+            let first = bound.iter().min_by_key(|(_, known)| known.until).map(|(address, _)| *address);
+            if let Some(first) = first.filter(|_| bound.len() >= MAX_ADDRESSES) {
+                bound.remove(&first);
+            }
+        }
+        bound.insert(address, Bound { until, said });
+        Knowledge::None
+    }
+
+    /// The machine as the rules see it, with all that names say about addresses it was told.
+    pub(crate) fn guest(&self) -> Guest {
+        let policy = self.guard.policy();
+        let now = Instant::now();
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.retain(|_, known| known.until > now);
+        for (address, known) in bound.iter_mut() {
+            known.said = named::of(&self.guard, &policy, *address);
+        }
+        self.guest_with((*policy).clone(), &bound, now)
+    }
+
+    /// As [`guest`](Self::guest), with these addresses alone.
+    pub(crate) fn guest_told(&self, addresses: &[Ipv4Addr]) -> Guest {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        bound.retain(|address, _| addresses.contains(address));
+        self.guest_with((*self.guard.policy()).clone(), &bound, Instant::now())
+    }
+
+    fn guest_with(&self, policy: NetworkPolicy, bound: &HashMap<Ipv4Addr, Bound>, now: Instant) -> Guest {
+        let mut named: Vec<Named> = Vec::new();
+        for (address, known) in bound {
+            let left = known.until.saturating_duration_since(now);
+            named.extend(known.said.iter().map(|said| said.about(*address, left)));
+        }
+        named.sort_unstable_by_key(|named| (named.address, named.port));
+        Guest {
+            short: self.tap.trim_start_matches(super::tap::PREFIX).to_owned(),
+            tap: self.tap.clone(),
+            mac: self.seat.mac,
+            address: self.seat.address,
+            named,
+            policy,
+            groups: self.groups(),
+        }
+    }
+
+    /// Starts a task that ends, wherever it is, when the machine is taken off the bridge.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.ended.clone().run_until_cancelled_owned(work).map(drop));
+    }
+
+    pub(crate) fn refused(
+        &self,
+        transport: Transport,
+        guest_port: Option<u16>,
+        to: SocketAddrV4,
+        name: Option<String>,
+        message: String,
+    ) {
+        let mut record = FlowRecord::now(FlowEvent::Refused, transport, to);
+        record.guest_port = guest_port;
+        record.name = name;
+        record.message = Some(message);
+        self.log.record(record);
+    }
+}

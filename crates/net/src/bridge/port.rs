@@ -1,0 +1,125 @@
+//! A machine's connection to the bridge, held by whoever runs the machine.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+
+use agentiso_core::network::NetworkPolicy;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::hub::Hub;
+use super::place::Place;
+use crate::gateway::account::Account;
+use crate::gateway::flow::End;
+use crate::gateway::forward::{Forwards, Inbound};
+use crate::gateway::settings::CONNECT_DEADLINE;
+use crate::gateway::{Ending, Forward, ForwardError};
+use crate::rules::Transport;
+
+/// Dropped, the machine is taken off the bridge: its rules, flows, forwards and its device go.
+#[derive(Debug)]
+pub struct Port {
+    place: Arc<Place>,
+    hub: Arc<Hub>,
+    forwards: Forwards,
+    runtime: Handle,
+}
+
+impl Port {
+    pub(crate) fn new(place: Arc<Place>, hub: Arc<Hub>, runtime: Handle) -> Self {
+        Self { place, hub, forwards: Forwards::default(), runtime }
+    }
+
+    /// What the machine may reach from here on. What is open and no longer allowed ends.
+    pub fn set_policy(&self, policy: NetworkPolicy) {
+        self.place.guard.set_policy(policy);
+        self.hub.changed(&self.place);
+    }
+
+    /// Has other machines find it by another host name.
+    pub fn set_name(&self, name: &str) {
+        self.place.set_name(name);
+    }
+
+    /// Machines that share a group reach each other whatever their policies say about other machines.
+    pub fn set_groups(&self, groups: BTreeSet<String>) {
+        self.place.set_groups(groups);
+        self.hub.changed(&self.place);
+    }
+
+    /// Listens on the host's loopback for connections to a port of the guest. Without a port of the host, a free
+    /// one is taken.
+    pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
+        let _runtime = self.runtime.enter();
+        self.forwards.add(&self.place, guest_port, host_port)
+    }
+
+    /// Ends a forward and the connections that came through it.
+    pub fn remove_forward(&self, guest_port: u16) -> Result<Ending, ForwardError> {
+        self.forwards.remove(guest_port)
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.place.ended.cancel();
+        self.place.tasks.close();
+        self.hub.leave(&self.place);
+    }
+}
+
+impl Inbound for Place {
+    fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    /// Carries a connection of the host into the guest, from the gateway's address. What cannot be carried is reset.
+    fn open_inbound(
+        self: &Arc<Self>,
+        mut stream: TcpStream,
+        client: SocketAddr,
+        guest_port: u16,
+        stop: &CancellationToken,
+    ) {
+        let SocketAddr::V4(client) = client else { return };
+        let Ok(permit) = self.flows.clone().try_acquire_owned() else {
+            let message = "the VM has as many connections as it may have".to_owned();
+            return self.refused(Transport::Tcp, Some(guest_port), client, None, message);
+        };
+        let guest = SocketAddrV4::new(self.seat.address, guest_port);
+        let mut account =
+            Account::opened(&self.log, Transport::Tcp, guest_port, client, "port_forward", None)
+                .if_not_opened(format!("nothing listens on port {guest_port} in the guest"));
+        self.tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+            let connected = tokio::time::timeout(CONNECT_DEADLINE, TcpStream::connect(guest)).await;
+            let Ok(Ok(mut inside)) = connected else {
+                let _ = stream.set_zero_linger();
+                account.ends(&End::NotOpened);
+                return;
+            };
+            // Only how soon small pieces are sent depends on it.
+            let _ = stream.set_nodelay(true);
+            let _ = inside.set_nodelay(true);
+            match tokio::io::copy_bidirectional(&mut stream, &mut inside).await {
+                // Up is from the guest, here as everywhere.
+                Ok((down, up)) => {
+                    account.up = up;
+                    account.down = down;
+                }
+                Err(_) => {
+                    let _ = stream.set_zero_linger();
+                    let _ = inside.set_zero_linger();
+                    account.ends(&End::HostReset);
+                }
+            }
+            drop((account, permit));
+        }));
+    }
+}

@@ -1,0 +1,146 @@
+//! What the kernel refused, from its log: the packet, of which we say to whom it was and why it did not pass.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use tokio::io::unix::AsyncFd;
+
+use super::hub::Hub;
+use super::place::Place;
+use crate::netlink::{Message, Netlink, Received, Subsystem};
+use crate::rules::{Transport, Verdict};
+
+/// The group that our rules log to. A host's own rules use low numbers.
+pub(super) const GROUP: u16 = 0xa150;
+
+/// The subsystem, in the high byte of every message's kind.
+const LOG: u16 = 4 << 8;
+const PACKET: u16 = LOG;
+const CONFIGURE: u16 = LOG | 1;
+
+/// As much of each packet as we read: the longest IP header, and ports.
+const ENOUGH: u32 = 64;
+
+/// Listens to what our rules log.
+pub(super) fn listen() -> io::Result<AsyncFd<Netlink>> {
+    let mut log = Netlink::open(Subsystem::Netfilter)?;
+    let message = || {
+        let [high, low] = GROUP.to_be_bytes();
+        Message::new(CONFIGURE, 0, &[0, 0, high, low])
+    };
+    let mut bind = message();
+    bind.byte(1, 1);
+    log.request(bind)?;
+    let mut configure = message();
+    // The packet itself, and each at once.
+    let mode = [&ENOUGH.to_be_bytes()[..], &[2, 0]].concat();
+    configure.bytes(2, &mode).be32(5, 1);
+    log.request(configure)?;
+    rustix::io::ioctl_fionbio(&log, true)?;
+    // SAFETY: the socket is the log's own, from its making to its end.
+    let log = unsafe { AsyncFd::register(log) };
+    Ok(log?)
+}
+
+/// Puts what was refused into the logs of those it was refused to, until the bridge is closed.
+pub(super) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
+    loop {
+        let Ok(mut ready) = log.readable().await else { return };
+        match ready.try_io(|log| log.get_ref().receive()) {
+            Ok(Ok(messages)) => messages.iter().for_each(|message| told(&hub, message)),
+            // More was refused than we could read; the kernel drops the rest and goes on.
+            Ok(Err(error)) => tracing::debug!(%error, "refusals were lost"),
+            Err(_would_block) => {}
+        }
+    }
+}
+
+fn told(hub: &Hub, message: &Received) {
+    /// The length of `struct nfgenmsg`, and the attribute with the packet.
+    const HEAD: usize = 4;
+    const PAYLOAD: u16 = 9;
+    let packet = message.attributes(HEAD).get(PAYLOAD).filter(|_| message.kind == PACKET);
+    let Some(refused) = packet.and_then(Refused::read) else { return };
+    let Some(place) = hub.place_at(refused.from) else { return };
+    let why = why(hub, &place, &refused);
+    place.refused(refused.transport, refused.port, refused.to, None, why);
+}
+
+/// The same words that the gateway has for it.
+fn why(hub: &Hub, place: &Place, refused: &Refused) -> String {
+    let to = refused.to;
+    if hub.is_neighbour(*to.ip()) {
+        let other = hub.place_at(*to.ip()).filter(|other| place.may_reach(other));
+        return match other {
+            Some(_) if refused.transport == Transport::Icmp => {
+                "only TCP, UDP and ping pass between VMs".to_owned()
+            }
+            Some(_) => format!("port {} is not among the other VM's allowed_ports", to.port()),
+            None => {
+                let own = place.guard.policy().allow_inter_vm;
+                let who = if own { "the other VM" } else { "this VM" };
+                format!("{who} has no allow_inter_vm, and they share no group")
+            }
+        };
+    }
+    match place.guard.judge(refused.transport, to) {
+        Verdict::Refused(refusal) => refusal.message,
+        Verdict::Allowed { .. } if refused.transport == Transport::Icmp => {
+            "only TCP and UDP leave the gateway, no ping".to_owned()
+        }
+        Verdict::Allowed { .. } => "it was not allowed when it was sent".to_owned(),
+    }
+}
+
+/// A packet that did not pass.
+#[derive(Debug, PartialEq, Eq)]
+struct Refused {
+    from: Ipv4Addr,
+    transport: Transport,
+    port: Option<u16>,
+    /// Port 0 where there are none.
+    to: SocketAddrV4,
+}
+
+impl Refused {
+    fn read(packet: &[u8]) -> Option<Self> {
+        let head: &[u8; 20] = packet.first_chunk()?;
+        let length = usize::from(head[0] & 0xf) * 4;
+        let address = |at: usize| Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3]);
+        let port = |at: usize| Some(u16::from_be_bytes(*packet.get(length + at..)?.first_chunk()?));
+        let (transport, from_port, to_port) = match head[9] {
+            6 => (Transport::Tcp, port(0), port(2)?),
+            17 => (Transport::Udp, port(0), port(2)?),
+            _ => (Transport::Icmp, None, 0),
+        };
+        let to = SocketAddrV4::new(address(16), to_port);
+        Some(Self { from: address(12), transport, port: from_port, to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_segment_is_read_behind_a_header_with_options() {
+        let mut packet = vec![0x46, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 42, 0, 2, 9, 9, 9, 9];
+        packet.extend([1, 1, 1, 1, 0x9c, 0x40, 1, 0xbb]);
+        let to = "9.9.9.9:443".parse().unwrap();
+        let from = Ipv4Addr::new(10, 42, 0, 2);
+        assert_eq!(
+            Refused::read(&packet),
+            Some(Refused { from, transport: Transport::Tcp, port: Some(40_000), to })
+        );
+        assert_eq!(Refused::read(&packet[..25]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_packet_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Refused::read(&bytes);
+        }
+    }
+}

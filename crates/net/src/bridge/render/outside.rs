@@ -1,0 +1,147 @@
+//! One guest's way to the outside, in the order of `rules/judge.rs`.
+
+use agentiso_core::network::{CidrRule, NetworkPolicy, RulePorts, never_public_networks};
+
+use super::{Guest, Named, names_matter, set};
+use crate::bridge::nft::{Action, Chain, Element, Field, Match, Set, SetKind, Value};
+
+/// Which fields of a packet are the outside's, and what is done with a packet that may not pass.
+pub(super) struct Way {
+    pub(super) address: Field,
+    pub(super) port: Field,
+    pub(super) special: &'static str,
+    pub(super) refuse: Action,
+}
+
+/// The chain that judges what a guest sends to the outside.
+pub(super) fn chain(guest: &Guest) -> Chain {
+    let refuse = Action::Goto(format!("refuse-{}", guest.short));
+    let mut chain = Chain::new(format!("out-{}", guest.short));
+    let is_not = |number| Match::IsNot(Field::Protocol, Value::protocol(number));
+    chain.rule([is_not(Value::TCP), is_not(Value::UDP)], refuse.clone());
+    let way = Way { address: Field::TargetAddress, port: Field::TargetPort, special: "special", refuse };
+    judge(&mut chain, guest, &way);
+    chain
+}
+
+/// Adds the rules by which the address and port at the other end are judged.
+pub(super) fn judge(chain: &mut Chain, guest: &Guest, way: &Way) {
+    let policy = &guest.policy;
+    let refuse = || way.refuse.clone();
+    if !reaches_anything(policy) {
+        chain.rule([], refuse());
+        return;
+    }
+    for (index, rule) in policy.deny_cidrs.iter().enumerate() {
+        chain.rule(matches(rule, way, || format!("deny-{index}-{}", guest.short)), refuse());
+    }
+    if names_matter(policy) {
+        by_name(chain, guest, way, false);
+    }
+    let allow = |(index, rule): (usize, &CidrRule)| {
+        (matches(rule, way, || format!("allow-{index}-{}", guest.short)), rule.is_narrow())
+    };
+    let (narrow, wide): (Vec<_>, Vec<_>) =
+        policy.allow_cidrs.iter().enumerate().map(allow).partition(|(_, narrow)| *narrow);
+    for (matches, _) in narrow {
+        chain.rule(matches, Action::Accept);
+    }
+    chain.rule([], Action::Jump(way.special.to_owned()));
+    for (matches, _) in wide {
+        chain.rule(matches, Action::Accept);
+    }
+    // QUIC hides the name it goes to.
+    if names_decide(policy) {
+        for port in [80, 443] {
+            let udp = Match::Is(Field::Protocol, Value::protocol(Value::UDP));
+            chain.rule([udp, Match::Is(way.port, Value::port(port))], refuse());
+        }
+    }
+    if names_matter(policy) {
+        by_name(chain, guest, way, true);
+    }
+    chain.rule([], if policy.allow_internet { Action::Accept } else { refuse() });
+}
+
+/// What is not public: refused, unless an earlier rule was about it.
+pub(super) fn special(address: Field) -> Chain {
+    let mut chain = Chain::new("special");
+    for network in never_public_networks() {
+        chain.rule([Match::Within(address, network)], Action::Goto("refused".into()));
+    }
+    chain.rule([Match::Is(Field::TargetKind, Value::local())], Action::Goto("refused".into()));
+    chain
+}
+
+fn reaches_anything(policy: &NetworkPolicy) -> bool {
+    policy.allow_internet || !policy.allow_domains.is_empty() || !policy.allow_cidrs.is_empty()
+}
+
+/// Whether the name that a connection goes to can make a difference, so that it must be seen.
+fn names_decide(policy: &NetworkPolicy) -> bool {
+    !policy.deny_domains.is_empty() || (!policy.allow_internet && !policy.allow_domains.is_empty())
+}
+
+fn by_name(chain: &mut Chain, guest: &Guest, way: &Way, open: bool) {
+    let action = if open { Action::Accept } else { way.refuse.clone() };
+    let [places, addresses] = set_names(guest, open);
+    chain.rule([Match::PairAmong(way.address, way.port, places)], action.clone());
+    chain.rule([Match::Among(way.address, addresses)], action);
+}
+
+fn matches(rule: &CidrRule, way: &Way, ports: impl FnOnce() -> String) -> Vec<Match> {
+    let mut matches = vec![Match::Within(way.address, rule.network())];
+    let listed: Vec<u16> = rule.ports().iter().collect();
+    match listed[..] {
+        [] => {}
+        [port] => matches.push(Match::Is(way.port, Value::port(port))),
+        [..] => matches.push(Match::Among(way.port, ports())),
+    }
+    matches
+}
+
+/// The sets that a guest's rules look up.
+pub(super) fn sets(guest: &Guest) -> Vec<Set> {
+    let policy = &guest.policy;
+    let mut sets = Vec::new();
+    let mut add = |kind: &str, index: usize, ports: &RulePorts| {
+        if ports.iter().nth(1).is_some() {
+            let name = format!("{kind}-{index}-{}", guest.short);
+            sets.push(set(name, SetKind::Ports(ports.iter().collect())));
+        }
+    };
+    if reaches_anything(policy) {
+        policy.deny_cidrs.iter().enumerate().for_each(|(index, rule)| add("deny", index, rule.ports()));
+        policy.allow_cidrs.iter().enumerate().for_each(|(index, rule)| add("allow", index, rule.ports()));
+        if names_matter(policy) {
+            sets.extend(named_sets(guest));
+        }
+    }
+    sets
+}
+
+/// What names have opened and shut, in four sets: at one port, or at all.
+pub(super) fn named_sets(guest: &Guest) -> Vec<Set> {
+    let element = |named: &Named| Element {
+        address: named.address,
+        port: named.port.unwrap_or(0),
+        left: Some(named.left),
+    };
+    let pick = |open: bool, at_port: bool| {
+        let fitting = guest.named.iter().filter(|n| n.open == open && n.port.is_some() == at_port);
+        fitting.map(element).collect::<Vec<_>>()
+    };
+    let both = |open: bool| {
+        let [places, addresses] = set_names(guest, open);
+        [
+            Set { name: places, timed: true, kind: SetKind::Places(pick(open, true)) },
+            Set { name: addresses, timed: true, kind: SetKind::Addresses(pick(open, false)) },
+        ]
+    };
+    [both(true), both(false)].into_iter().flatten().collect()
+}
+
+fn set_names(guest: &Guest, open: bool) -> [String; 2] {
+    let word = if open { "open" } else { "shut" };
+    [format!("{word}-ports-{}", guest.short), format!("{word}-{}", guest.short)]
+}

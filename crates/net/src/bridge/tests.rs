@@ -1,0 +1,86 @@
+//! What others have set up stays as it is, byte for byte, and ours comes and goes as a whole.
+
+use std::sync::Arc;
+
+use crate::bridge::{Bridge, BridgeSettings};
+use crate::dns::Resolver;
+use crate::netlink::{Message, Netlink, Received, Subsystem};
+
+/// Everything that the kernel has in nftables, in the form in which it tells it.
+#[derive(Debug, PartialEq, Eq)]
+struct Tables(Vec<Vec<u8>>);
+
+/// The kinds of things: tables, chains, rules, sets.
+const THINGS: [u16; 4] = [1, 4, 7, 10];
+
+impl Tables {
+    /// Those of tables with other names than ours, or with ours.
+    fn read(ours: bool) -> Self {
+        let mut netlink = Netlink::open(Subsystem::Netfilter).unwrap();
+        let mut all = Vec::new();
+        for thing in THINGS {
+            let listed = netlink.list(Message::new(10 << 8 | thing, 0, &[0; 4])).unwrap();
+            let is_wanted = |message: &&Received| (message.attributes(4).text(1) == Some("agentiso")) == ours;
+            // The last two bytes of the head count all changes there ever were.
+            all.extend(
+                listed
+                    .iter()
+                    .filter(is_wanted)
+                    .map(|message| [&message.body[..2], &message.body[4..]].concat()),
+            );
+        }
+        Self(all)
+    }
+}
+
+/// A table of somebody else's, with a chain that drops what comes from our bridge's namesake.
+fn make_foreign() {
+    let message = |kind: u16| Message::new(10 << 8 | kind, 0x400, &[2, 0, 0, 0]);
+    let mut table = message(0);
+    table.text(1, "foreign");
+    let mut chain = message(3);
+    chain.text(1, "foreign").text(3, "theirs").nest(4, |hook| {
+        hook.be32(1, 2).be32(2, 0);
+    });
+    chain.be32(5, 1).text(7, "filter");
+    let mut netlink = Netlink::open(Subsystem::Netfilter).unwrap();
+    let head = [0, 0, 0, 10];
+    let (begin, end) = (Message::new(0x10, 0, &head), Message::new(0x11, 0, &head));
+    netlink.batch(begin, vec![table, chain], end).unwrap();
+}
+
+fn open() -> Bridge {
+    Bridge::open(BridgeSettings::new("br-test", Arc::new(Resolver::new(Vec::new())))).unwrap()
+}
+
+#[test]
+fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
+    let told = std::thread::spawn(|| {
+        // SAFETY: only the network namespace of this thread changes; no file descriptor depends on it.
+        let entered = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+        if let Err(error) = entered {
+            return Err(format!("no network namespace can be made: {error}"));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _runtime = runtime.enter();
+        make_foreign();
+        let foreign = Tables::read(false);
+        assert_eq!(foreign.0.len(), 2);
+        assert_eq!(Tables::read(true).0.len(), 0);
+        let first = open();
+        let once = Tables::read(true).0.len();
+        assert!(once > 10, "{once}");
+        assert_eq!(Tables::read(false), foreign);
+        drop(first);
+        assert_eq!(Tables::read(true).0.len(), 0);
+        let second = open();
+        assert_eq!(Tables::read(true).0.len(), once);
+        drop(second);
+        assert_eq!(Tables::read(false), foreign);
+        assert_eq!(Tables::read(true).0.len(), 0);
+        Ok(())
+    });
+    if let Err(reason) = told.join().unwrap() {
+        agentiso_testkit::record_skip(&reason);
+    }
+}

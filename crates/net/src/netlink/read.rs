@@ -1,0 +1,83 @@
+//! Messages as they are read. They are the kernel's, and are bounded all the same.
+
+use super::message::{ALIGNMENT, ATTRIBUTE, HEADER};
+
+/// What of an attribute's kind is not flags.
+const KIND: u16 = 0x3fff;
+
+/// A message of the kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) kind: u16,
+    pub(super) sequence: u32,
+    /// Everything behind the header.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Received {
+    /// The messages in one datagram. What is cut off is left out.
+    pub(crate) fn all(mut bytes: &[u8]) -> Vec<Self> {
+        let mut messages = Vec::new();
+        while let Some(head) = bytes.get(..HEADER) {
+            let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            let Some(body) = bytes.get(HEADER..length) else { break };
+            messages.push(Self {
+                kind: u16::from_ne_bytes([head[4], head[5]]),
+                sequence: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
+                body: body.to_owned(),
+            });
+            bytes = bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        }
+        messages
+    }
+
+    /// The attributes behind a head of this length.
+    pub(crate) fn attributes(&self, head: usize) -> Attributes<'_> {
+        Attributes::new(self.body.get(head.next_multiple_of(ALIGNMENT)..).unwrap_or_default())
+    }
+}
+
+/// Attributes beside each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The value of the first attribute of this kind.
+    pub(crate) fn get(self, kind: u16) -> Option<&'a [u8]> {
+        let mut rest = self.0;
+        loop {
+            let head = rest.get(..ATTRIBUTE)?;
+            let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+            let value = rest.get(ATTRIBUTE..length)?;
+            if u16::from_ne_bytes([head[2], head[3]]) & KIND == kind {
+                return Some(value);
+            }
+            rest = rest.get(length.next_multiple_of(ALIGNMENT)..)?;
+        }
+    }
+
+    pub(crate) fn text(self, kind: u16) -> Option<&'a str> {
+        let value = self.get(kind)?;
+        std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200), kind: u16) {
+            for message in Received::all(&bytes) {
+                let _ = message.attributes(4).get(kind & KIND);
+            }
+            let _ = Attributes::new(&bytes).get(kind & KIND);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Machines that send what they should not.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::namespace::sh;
+use crate::server::SERVER;
+use crate::world::{BRIDGE, GATEWAY, story};
+
+/// The bridge's hardware address.
+const GATEWAY_MAC: [u8; 6] = agentiso_net::gateway::GATEWAY_MAC;
+
+fn ether(to: [u8; 6], from: [u8; 6], kind: u16, payload: &[u8]) -> Vec<u8> {
+    [&to[..], &from, &kind.to_be_bytes(), payload].concat()
+}
+
+fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum: u32 =
+        bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// A datagram, without a checksum of its own.
+fn datagram(from: Ipv4Addr, to: Ipv4Addr, port: u16, text: &[u8]) -> Vec<u8> {
+    let length = (28 + text.len()) as u16;
+    let mut packet = vec![0x45, 0];
+    packet.extend(length.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    let sum = checksum(&packet);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(4000_u16.to_be_bytes());
+    packet.extend(port.to_be_bytes());
+    packet.extend((length - 20).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(text);
+    packet
+}
+
+fn arp(operation: u8, mac: [u8; 6], address: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let mut message = vec![0, 1, 8, 0, 6, 4, 0, operation];
+    message.extend(mac);
+    message.extend(address.octets());
+    message.extend([0; 6]);
+    message.extend(target.octets());
+    message
+}
+
+/// As long as anything takes that was let through.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+}
+
+#[test]
+fn a_machine_speaks_in_its_own_name_only() {
+    story(|world| async move {
+        let all = json!({"allow_internet": true, "allow_inter_vm": true});
+        let one = world.machine(2, all.clone()).await;
+        let two = world.machine(3, all).await;
+        let own = one.seat.mac;
+        let count = || world.internet.datagrams.load(Ordering::SeqCst);
+        let honest = ether(GATEWAY_MAC, own, 0x800, &datagram(one.seat.address, SERVER, 7, b"honest"));
+        one.guest.send_frame(&honest);
+        settle().await;
+        assert_eq!(count(), 1, "this is what a frame must look like");
+
+        let as_two = datagram(two.seat.address, SERVER, 7, b"as the other");
+        let outside = datagram(Ipv4Addr::new(198, 51, 100, 77), SERVER, 7, b"as anybody");
+        let as_host = datagram(GATEWAY, SERVER, 7, b"as the host");
+        for packet in [as_two.clone(), outside, as_host] {
+            one.guest.send_frame(&ether(GATEWAY_MAC, own, 0x800, &packet));
+        }
+        one.guest.send_frame(&ether(GATEWAY_MAC, two.seat.mac, 0x800, &as_two));
+        one.guest.send_frame(&ether(
+            GATEWAY_MAC,
+            [2, 9, 9, 9, 9, 9],
+            0x800,
+            &datagram(one.seat.address, SERVER, 7, b"x"),
+        ));
+        // With a tag of a network that there is not, and in IPv6.
+        let tagged = [&[0, 5, 8, 0][..], &datagram(one.seat.address, SERVER, 7, b"tagged")].concat();
+        one.guest.send_frame(&ether(GATEWAY_MAC, own, 0x8100, &tagged));
+        one.guest.send_frame(&ether(
+            two.seat.mac,
+            own,
+            0x86dd,
+            b"sixth-version-of-the-protocol-and-more-of-it",
+        ));
+        settle().await;
+        assert_eq!(count(), 1, "nothing else came through");
+        assert_eq!(two.guest.heard(b"sixth-version"), 0);
+        // Both are still who they were.
+        let socket = two.guest.datagrams(SERVER, 7).await;
+        assert_eq!(two.guest.echo(&socket, b"hi").await.unwrap(), b"hi");
+    });
+}
+
+#[test]
+fn nobody_can_be_told_false_addresses_or_hear_what_is_not_meant_for_them() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        let two = world.machine(3, json!({"allow_internet": true})).await;
+        let before = sh(&format!("ip neigh show dev {BRIDGE} | sort"));
+        let everybody = [0xff; 6];
+        for (operation, to) in [(1, everybody), (2, everybody), (2, two.seat.mac), (2, GATEWAY_MAC)] {
+            // "The gateway is here", "the other machine is here".
+            for victim in [GATEWAY, two.seat.address] {
+                let message = arp(operation, one.seat.mac, victim, victim);
+                one.guest.send_frame(&ether(to, one.seat.mac, 0x806, &message));
+            }
+        }
+        // Frames straight to the other card, and to all.
+        let straight = datagram(one.seat.address, two.seat.address, 9, b"straight-to-you");
+        one.guest.send_frame(&ether(two.seat.mac, one.seat.mac, 0x800, &straight));
+        one.guest.send_frame(&ether(everybody, one.seat.mac, 0x800, &straight));
+        // Cut short, and of no kind that there is.
+        for garbage in [&[0_u8; 14][..], &[0xff; 20], &ether(GATEWAY_MAC, one.seat.mac, 0x800, &[0x4f, 1, 2])]
+        {
+            one.guest.send_frame(garbage);
+        }
+        settle().await;
+        assert_eq!(sh(&format!("ip neigh show dev {BRIDGE} | sort")), before);
+        assert_eq!(two.guest.heard(b"straight-to-you"), 0);
+        let claim = [&one.seat.mac[..], &GATEWAY.octets()].concat();
+        assert_eq!(two.guest.heard(&claim), 0);
+        let neighbours = two.guest.run(|| sh("ip neigh show dev eth0")).await;
+        assert!(!neighbours.contains("02:00:00:00:00:02"), "{neighbours}");
+        assert_eq!(two.guest.page(SERVER, "any.test").await, "xxxxx");
+        assert_eq!(one.guest.heard(b"xxxxx"), 0, "what the other was sent");
+        assert_eq!(one.guest.page(SERVER, "any.test").await, "xxxxx");
+    });
+}
+
+#[test]
+fn a_machine_that_opens_too_much_or_says_nothing_hurts_itself_alone() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_domains": ["good.test"]})).await;
+        let two = world.machine(3, json!({"allow_internet": true})).await;
+        one.guest.ask("good.test").await.unwrap();
+        // It begins to say whom it is for, and stops.
+        let mut slow = one.guest.connect(SERVER, 80).await.unwrap();
+        slow.write_all(b"GET / HTTP/1.0\r\nHo").unwrap();
+        let mut streams = Vec::new();
+        for _ in 0..1200 {
+            streams.push(one.guest.connect(SERVER, 80).await);
+        }
+        assert_eq!(two.guest.page(SERVER, "any.test").await, "xxxxx");
+        one.logs("connections, which is").await;
+        drop(streams);
+        slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let ended = one.guest.run(move || slow.read(&mut [0; 10])).await;
+        assert!(!matches!(ended, Ok(1..)), "{ended:?}");
+    });
+}

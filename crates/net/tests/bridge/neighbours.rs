@@ -1,0 +1,110 @@
+//! From one machine to another, and from the host into one.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use crate::guest::SOON;
+use crate::world::story;
+
+/// Greets everybody who connects.
+fn greet(listener: TcpListener) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(b"hello");
+        }
+    });
+}
+
+fn greeting(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    match stream.read_to_string(&mut text) {
+        Ok(_) => text,
+        Err(error) => error.kind().to_string(),
+    }
+}
+
+/// What a client on the host is told.
+async fn from_host(port: u16) -> String {
+    let mut text = String::new();
+    let told = async {
+        let mut stream = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.read_to_string(&mut text).await
+    };
+    match told.await {
+        Ok(_) => text,
+        Err(error) => error.kind().to_string(),
+    }
+}
+
+#[test]
+fn machines_reach_each_other_only_if_both_allow_it() {
+    story(|world| async move {
+        let one = world.machine(2, json!({})).await;
+        let two = world.machine(3, json!({})).await;
+        greet(two.guest.listen(80).await);
+        greet(two.guest.listen(81).await);
+        let to = two.seat.address;
+        assert_eq!(one.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
+        one.logs("this VM has no allow_inter_vm").await;
+        one.allow(json!({"allow_inter_vm": true}));
+        assert_eq!(one.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
+        assert_eq!(one.guest.ask("machine3").await, None);
+        two.allow(json!({"allow_inter_vm": true}));
+        assert_eq!(greeting(one.guest.connect(to, 80).await.unwrap()), "hello");
+        // Its answers pass although the other side opens nothing here.
+        one.allow(json!({"allow_inter_vm": true, "allowed_ports": [1]}));
+        two.allow(json!({"allow_inter_vm": true, "allowed_ports": [80]}));
+        assert_eq!(greeting(one.guest.connect(to, 80).await.unwrap()), "hello");
+        assert_eq!(one.guest.refusal(to, 81).await, ErrorKind::ConnectionRefused);
+        one.logs("port 81 is not among").await;
+        let third = world.machine(4, json!({"allow_internet": true})).await;
+        assert_eq!(third.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
+        assert_eq!(third.guest.refusal(Ipv4Addr::new(10, 42, 9, 9), 80).await, ErrorKind::ConnectionRefused);
+        // What is open ends when one of them closes.
+        two.allow(json!({"allow_inter_vm": true}));
+        let quiet = two.guest.listen(82).await;
+        let mut stream = one.guest.connect(to, 82).await.unwrap();
+        let other_end = two.guest.run(move || quiet.accept().unwrap()).await;
+        two.allow(json!({}));
+        let ended = one.guest.run(move || {
+            let written = stream.write_all(b"x");
+            written.and_then(|()| stream.read(&mut [0; 1]))
+        });
+        assert_eq!(ended.await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        drop(other_end);
+        assert_eq!(one.guest.refusal(to, 80).await, ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn machines_of_one_group_reach_each_other() {
+    story(|world| async move {
+        let one = world.machine(2, json!({})).await;
+        let two = world.machine(3, json!({})).await;
+        greet(two.guest.listen(80).await);
+        one.port.set_groups(["team".to_owned()].into());
+        assert_eq!(one.guest.refusal(two.seat.address, 80).await, ErrorKind::ConnectionRefused);
+        two.port.set_groups(["team".to_owned(), "other".to_owned()].into());
+        assert_eq!(greeting(one.guest.connect(two.seat.address, 80).await.unwrap()), "hello");
+    });
+}
+
+#[test]
+fn a_port_of_the_host_leads_into_a_machine_whatever_its_policy() {
+    story(|world| async move {
+        let one = world.machine(2, json!({})).await;
+        greet(one.guest.listen(8080).await);
+        let forward = one.port.add_forward(8080, None).unwrap();
+        let nothing = one.port.add_forward(8081, None).unwrap();
+        assert_eq!(from_host(forward.host_port).await, "hello");
+        assert_ne!(from_host(nothing.host_port).await, "hello");
+        one.logs("nothing listens on port 8081 in the guest").await;
+        one.port.remove_forward(8080).unwrap().ended().await;
+        assert_eq!(from_host(forward.host_port).await, ErrorKind::ConnectionRefused.to_string());
+    });
+}

@@ -1,0 +1,172 @@
+//! What a machine reaches outside: what it was allowed to, and nothing else.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::server::{HOST, SERVER};
+use crate::world::{GATEWAY, story};
+
+#[test]
+fn by_default_nothing_is_reached_and_the_machine_is_told_at_once() {
+    story(|world| async move {
+        let one = world.machine(2, json!({})).await;
+        let began = Instant::now();
+        assert_eq!(one.guest.refusal(SERVER, 80).await, ErrorKind::ConnectionRefused);
+        assert_eq!(one.guest.refusal(GATEWAY, 22).await, ErrorKind::ConnectionRefused);
+        assert_eq!(one.guest.refusal(HOST, 80).await, ErrorKind::ConnectionRefused);
+        let socket = one.guest.datagrams(SERVER, 7).await;
+        let error = one.guest.echo(&socket, b"hi").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{error}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(one.guest.ask("good.test").await, None);
+        one.logs("refused tcp 198.51.100.2:80").await;
+        one.logs("this workspace has no internet").await;
+        one.logs("refused udp 198.51.100.2:7").await;
+        one.logs("good.test is not allowed").await;
+        assert!(world.internet.clients().is_empty());
+    });
+}
+
+#[test]
+fn a_name_opens_its_address_to_who_goes_by_that_name() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_domains": ["good.test"]})).await;
+        assert_eq!(one.guest.page(SERVER, "good.test").await, "refused", "not resolved yet");
+        assert_eq!(one.guest.ask("bad.test").await, None);
+        assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
+        assert_eq!(one.guest.page(SERVER, "good.test").await, "xxxxx");
+        assert_ne!(one.guest.page(SERVER, "bad.test").await, "xxxxx", "another name at the same address");
+        one.logs("the connection names bad.test").await;
+        one.logs("opened tcp 198.51.100.2:80 (good.test)").await;
+        assert_eq!(one.guest.refusal(Ipv4Addr::new(198, 51, 100, 3), 80).await, ErrorKind::ConnectionRefused);
+        let socket = one.guest.datagrams(SERVER, 7).await;
+        assert_eq!(one.guest.echo(&socket, b"hi").await.unwrap(), b"hi", "datagrams too");
+        let quic = one.guest.datagrams(SERVER, 443).await;
+        assert!(one.guest.echo(&quic, b"hi").await.is_err(), "but none that hide their name");
+        assert_eq!(world.internet.clients()[0], HOST.to_string(), "the host speaks for its machines");
+    });
+}
+
+#[test]
+fn ports_of_a_name_are_opened_one_by_one() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_domains": ["good.test:81", "web.test:80"]})).await;
+        assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
+        assert_eq!(one.guest.page(SERVER, "good.test").await, "refused");
+        // Another name of the same address, whose rules say more.
+        assert_eq!(one.guest.ask("web.test").await, Some(SERVER));
+        assert_eq!(one.guest.page(SERVER, "web.test").await, "xxxxx");
+        one.allow(json!({"allow_internet": true, "deny_domains": ["web.test:80", "good.test:80"]}));
+        assert_eq!(one.guest.page(SERVER, "web.test").await, "refused", "all its names are denied there");
+        assert_eq!(one.guest.ask("third.test").await, Some(SERVER));
+        assert_eq!(one.guest.page(SERVER, "third.test").await, "xxxxx", "one of its names is not");
+        assert_ne!(one.guest.page(SERVER, "web.test").await, "xxxxx");
+    });
+}
+
+#[test]
+fn the_internet_is_neither_the_host_nor_its_network() {
+    story(|world| async move {
+        let service = TcpListener::bind((HOST, 8000)).unwrap();
+        let hidden = UdpSocket::bind((HOST, 8000)).unwrap();
+        hidden.set_nonblocking(true).unwrap();
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        assert_eq!(one.guest.page(SERVER, "any.test").await, "xxxxx");
+        for special in ["169.254.169.254", "192.168.1.1", "10.43.0.1", "0.0.0.1", "100.64.0.1"] {
+            let refusal = one.guest.refusal(special.parse().unwrap(), 80).await;
+            assert_eq!(refusal, ErrorKind::ConnectionRefused, "{special}");
+        }
+        assert_eq!(one.guest.refusal(HOST, 8000).await, ErrorKind::ConnectionRefused);
+        assert_eq!(one.guest.refusal(GATEWAY, 8000).await, ErrorKind::ConnectionRefused);
+        one.logs("an address of the host itself").await;
+        let socket = one.guest.datagrams(HOST, 8000).await;
+        assert!(one.guest.echo(&socket, b"hi").await.is_err());
+        assert!(hidden.recv(&mut [0; 10]).is_err(), "nothing has come");
+
+        one.allow(json!({"allow_internet": true, "allow_cidrs": [format!("{HOST}:8000")]}));
+        let mut stream = one.guest.connect(HOST, 8000).await.unwrap();
+        let said = one.guest.run(move || {
+            stream.write_all(b"hello").unwrap();
+            let mut text = [0; 5];
+            service.accept().unwrap().0.read_exact(&mut text).unwrap();
+            text
+        });
+        assert_eq!(&said.await, b"hello");
+        one.allow(json!({"allow_internet": true, "deny_cidrs": [format!("{SERVER}")]}));
+        assert_eq!(one.guest.page(SERVER, "any.test").await, "refused");
+    });
+}
+
+#[test]
+fn what_is_open_ends_with_the_policy_that_allowed_it() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        let mut download = one.guest.connect(SERVER, 80).await.unwrap();
+        let begun = one.guest.run(move || {
+            download.write_all(b"GET /999999999999 HTTP/1.0\r\n\r\n").unwrap();
+            download.read_exact(&mut vec![0; 64 << 10]).unwrap();
+            download
+        });
+        let mut download = begun.await;
+        let socket = one.guest.datagrams(SERVER, 7).await;
+        assert_eq!(one.guest.echo(&socket, b"stream").await.unwrap(), b"stream");
+        assert_eq!(one.guest.echo(&socket, b"x").await.unwrap(), b"more");
+
+        one.allow(json!({"allow_cidrs": ["192.0.2.1"]}));
+        let began = Instant::now();
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut space = vec![0; 64 << 10];
+            while download.read(&mut space).is_ok_and(|length| length > 0) {}
+        });
+        ended.await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        one.logs("closed tcp 198.51.100.2:80").await;
+        // What the server goes on sending does not arrive: of what is in the queue, an end comes.
+        let quiet = tokio::task::spawn_blocking(move || {
+            socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            (0..200).any(
+                |_| matches!(socket.recv(&mut [0; 10]), Err(error) if error.kind() == ErrorKind::WouldBlock),
+            )
+        });
+        assert!(quiet.await.unwrap());
+    });
+}
+
+#[test]
+fn a_server_that_refuses_is_told_of() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        let mut stream = one.guest.connect(SERVER, 81).await.unwrap();
+        let read = one.guest.run(move || stream.read(&mut [0; 1])).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        one.logs("the server refused the connection").await;
+    });
+}
+
+#[test]
+fn a_rate_holds_in_both_directions() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true, "bandwidth_mbps": 8})).await;
+        let mut stream = one.guest.connect(SERVER, 80).await.unwrap();
+        let began = Instant::now();
+        let read = one.guest.run(move || {
+            stream.write_all(b"GET /3000000 HTTP/1.0\r\n\r\n").unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap()
+        });
+        assert_eq!(read.await, 3_000_000);
+        // A megabyte in a second; something may wait in queues.
+        let took = began.elapsed();
+        assert!(took > Duration::from_millis(1500), "{took:?}");
+
+        // Ten times as much as may pass in a second: most of it is dropped.
+        let flood = one.guest.datagrams(SERVER, 7).await;
+        one.guest.run(move || (0..10_000).for_each(|_| drop(flood.send(&[7; 1200])))).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let arrived = world.internet.datagrams.load(Ordering::SeqCst);
+        assert!((500..6000).contains(&arrived), "{arrived} of 10000");
+    });
+}

@@ -1,0 +1,120 @@
+//! The internet: one address with pages, an echo, and names that all lead to it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::namespace::{Namespace, sh};
+
+/// For documentation only, so nobody has it, and public to a policy.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+
+/// The host's own address on the way there.
+pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+pub(crate) struct Internet {
+    _namespace: Namespace,
+    /// Datagrams that have come to the echo.
+    pub(crate) datagrams: Arc<AtomicUsize>,
+    /// Who has connected.
+    pub(crate) clients: Arc<Mutex<Vec<String>>>,
+}
+
+impl Internet {
+    /// Connects it to the namespace of the calling thread.
+    pub(crate) async fn new() -> Self {
+        let namespace = Namespace::new().unwrap();
+        sh("ip link add near type veth peer name far");
+        sh(&format!("ip link set far netns {}", namespace.thread));
+        sh(&format!("ip address add {HOST}/24 dev near; ip link set near up"));
+        // Answers to datagrams come in here.
+        sh("echo 1 > /proc/sys/net/ipv4/conf/near/forwarding");
+        let (datagrams, clients) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (count, list) = (datagrams.clone(), clients.clone());
+        namespace
+            .run(move || {
+                sh(&format!("ip address add {SERVER}/24 dev far; ip link set far up"));
+                let listener = TcpListener::bind((SERVER, 80)).unwrap();
+                thread::spawn(move || pages(listener, list));
+                let echo = UdpSocket::bind((SERVER, 7)).unwrap();
+                thread::spawn(move || repeat(&echo, &count));
+                let names = UdpSocket::bind((SERVER, 53)).unwrap();
+                thread::spawn(move || answer(&names));
+            })
+            .await;
+        Self { _namespace: namespace, datagrams, clients }
+    }
+
+    pub(crate) fn clients(&self) -> Vec<String> {
+        self.clients.lock().unwrap().clone()
+    }
+}
+
+fn pages(listener: TcpListener, clients: Arc<Mutex<Vec<String>>>) {
+    for stream in listener.incoming() {
+        let stream = stream.unwrap();
+        clients.lock().unwrap().push(stream.peer_addr().unwrap().ip().to_string());
+        thread::spawn(move || page(stream));
+    }
+}
+
+/// "GET /n" gives n bytes, as fast as they are taken.
+fn page(mut stream: TcpStream) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let Some(Ok(request)) = lines.next() else { return };
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let length: usize = request.split([' ', '/']).find_map(|word| word.parse().ok()).unwrap_or(5);
+    let mut left = length;
+    while left > 0 {
+        let piece = left.min(64 << 10);
+        if stream.write_all(&vec![b'x'; piece]).is_err() {
+            return;
+        }
+        left -= piece;
+    }
+}
+
+/// Answers every datagram, and goes on sending to whoever asks for more.
+fn repeat(socket: &UdpSocket, count: &Arc<AtomicUsize>) {
+    let mut space = [0; 2048];
+    loop {
+        let (length, client) = socket.recv_from(&mut space).unwrap();
+        count.fetch_add(1, Ordering::SeqCst);
+        socket.send_to(&space[..length], client).unwrap();
+        if space.starts_with(b"stream") {
+            let socket = socket.try_clone().unwrap();
+            thread::spawn(move || {
+                for _ in 0..1000 {
+                    let _ = socket.send_to(b"more", client);
+                    wait(Duration::from_millis(10));
+                }
+            });
+        }
+    }
+}
+
+fn wait(time: Duration) {
+    let (_keep, never) = std::sync::mpsc::channel::<()>();
+    let _ = never.recv_timeout(time);
+}
+
+/// Every name has the server's address.
+fn answer(socket: &UdpSocket) {
+    let mut query = [0; 512];
+    loop {
+        let (_, client) = socket.recv_from(&mut query).unwrap();
+        let mut end = 12;
+        while query[end] != 0 {
+            end += 1 + usize::from(query[end]);
+        }
+        let mut answer = query[..2].to_vec();
+        answer.extend(b"\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00");
+        answer.extend(&query[12..end + 5]);
+        answer.extend(b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04");
+        answer.extend(SERVER.octets());
+        socket.send_to(&answer, client).unwrap();
+    }
+}

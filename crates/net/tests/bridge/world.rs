@@ -1,0 +1,114 @@
+//! A host with a bridge, in a namespace of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::network::NetworkPolicy;
+use agentiso_net::bridge::{Bridge, BridgeSettings, Port, tap_name};
+use agentiso_net::dns::Resolver;
+use agentiso_net::gateway::Seat;
+use agentiso_net::log::FlowLog;
+use agentiso_net::rules::{Guard, HostAddresses};
+use serde_json::Value;
+
+use crate::guest::Guest;
+use crate::namespace::enter;
+use crate::server::{HOST, Internet, SERVER};
+
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
+pub(crate) const BRIDGE: &str = "br-test";
+
+pub(crate) struct World {
+    pub(crate) internet: Internet,
+    pub(crate) bridge: Bridge,
+}
+
+/// A machine at the bridge, with what the daemon holds of it.
+pub(crate) struct Machine {
+    pub(crate) guest: Guest,
+    pub(crate) port: Port,
+    pub(crate) log: FlowLog,
+    pub(crate) seat: Seat,
+    pub(crate) tap: String,
+}
+
+/// Tells a story in a world of its own, or why it cannot be told here.
+pub(crate) fn story<F: Future<Output = ()>>(tell: impl FnOnce(World) -> F + Send) {
+    in_namespace(|| async {
+        let world = World { internet: Internet::new().await, bridge: open().unwrap() };
+        tell(world).await;
+    });
+}
+
+/// The same without a bridge or an internet.
+pub(crate) fn in_namespace<F: Future<Output = ()>>(tell: impl FnOnce() -> F + Send) {
+    let told = thread::scope(|scope| {
+        let told = scope.spawn(|| {
+            enter().map_err(|error| format!("no network namespace can be made: {error}"))?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(tell());
+            Ok::<_, String>(())
+        });
+        told.join()
+    });
+    match told {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => agentiso_testkit::record_skip(&reason),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+pub(crate) fn open() -> Result<Bridge, agentiso_net::bridge::BridgeError> {
+    let names = Resolver::new(vec![SocketAddr::from((SERVER, 53))]);
+    Bridge::open(BridgeSettings::new(BRIDGE, Arc::new(names)))
+}
+
+pub(crate) fn policy(value: Value) -> NetworkPolicy {
+    serde_json::from_value(value).unwrap()
+}
+
+impl World {
+    /// Machine number `number`, with its card plugged in.
+    pub(crate) async fn machine(&self, number: u8, allowed: Value) -> Machine {
+        attach(&self.bridge, number, allowed).await
+    }
+}
+
+pub(crate) async fn attach(bridge: &Bridge, number: u8, allowed: Value) -> Machine {
+    let id: WorkspaceId = format!("{number:08x}-0000-4000-8000-000000000000").parse().unwrap();
+    let tap = tap_name(&id);
+    let address = Ipv4Addr::new(10, 42, 0, number);
+    let seat = Seat { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
+    let host = HostAddresses::fixed([HOST, GATEWAY, Ipv4Addr::LOCALHOST]);
+    let log = FlowLog::new();
+    let guard = Guard::new(policy(allowed), host, GATEWAY);
+    let port = bridge.attach(seat.clone(), &tap, guard, log.clone()).unwrap();
+    let guest = Guest::plug(&tap, &seat).await;
+    Machine { guest, port, log, seat, tap }
+}
+
+impl Machine {
+    pub(crate) fn allow(&self, value: Value) {
+        self.port.set_policy(policy(value));
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.tail(100).iter().map(|record| format!("{record}\n")).collect()
+    }
+
+    /// Waits until the log says so.
+    pub(crate) async fn logs(&self, text: &str) {
+        eventually(|| self.log().contains(text), || format!("{text:?} in {}", self.log())).await;
+    }
+}
+
+pub(crate) async fn eventually(mut is: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is() {
+        assert!(Instant::now() < until, "{}", what());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
