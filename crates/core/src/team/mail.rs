@@ -109,6 +109,7 @@ mod tests {
             role: "worker".to_owned(),
             skills: Vec::new(),
             description: None,
+            workspace: crate::names::WorkspaceName::parse(role).unwrap(),
             status: AgentStatus::Ready,
             mail: Mailbox::default(),
         };

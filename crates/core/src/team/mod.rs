@@ -9,12 +9,13 @@ mod tree;
 
 pub use mail::{MAX_CONTENT, MAX_INBOX, MailError, Mailbox, Message};
 pub use names::{RoleName, TeamName};
-pub use tree::{NewTeam, TeamLimits, TeamRefusal, Teams};
+pub use tree::{NewMember, NewTeam, TeamLimits, TeamRefusal, Teams};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::SessionId;
+use crate::names::WorkspaceName;
 
 /// Written as clients have always read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,8 +60,7 @@ impl AgentStatus {
     }
 }
 
-/// A place in a team. Which machine fills it, that machine's entry says: so it is true from the moment that it is
-/// reserved, and over when it is destroyed.
+/// A place in a team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Unique in its team; what messages are sent to.
@@ -70,6 +70,9 @@ pub struct Member {
     pub skills: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// The machine that fills it. The name is chosen with the place, so that whatever was made of the team can be found
+    /// again after a crash.
+    pub workspace: WorkspaceName,
     pub status: AgentStatus,
     #[serde(default, skip_serializing_if = "Mailbox::is_empty")]
     pub mail: Mailbox,

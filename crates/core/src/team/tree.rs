@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::{AgentStatus, Mailbox, Member, RoleName, Team, TeamName, TeamState};
 use crate::ids::SessionId;
+use crate::names::WorkspaceName;
 use crate::suggest::nearest;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +25,17 @@ pub struct NewTeam {
     pub owner: SessionId,
     pub max_vms: u32,
     pub parent: Option<TeamName>,
-    /// Name, role, skills and description of each place.
-    pub roles: Vec<(RoleName, String, Vec<String>, Option<String>)>,
+    pub roles: Vec<NewMember>,
     pub created_at: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewMember {
+    pub name: RoleName,
+    pub role: String,
+    pub skills: Vec<String>,
+    pub description: Option<String>,
+    pub workspace: WorkspaceName,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -94,9 +103,9 @@ impl Teams {
         if count == 0 {
             return Err(TeamRefusal::NoRoles);
         }
-        for (at, (role, ..)) in roles.iter().enumerate() {
-            if roles[..at].iter().any(|(other, ..)| other == role) {
-                return Err(TeamRefusal::DuplicateRole(role.clone()));
+        for (at, role) in roles.iter().enumerate() {
+            if roles[..at].iter().any(|other| other.name == role.name) {
+                return Err(TeamRefusal::DuplicateRole(role.name.clone()));
             }
         }
         let too_many = |limit, of: String, taken| TeamRefusal::TooMany { wanted: count, limit, of, taken };
@@ -112,11 +121,12 @@ impl Teams {
                 return Err(TeamRefusal::TooDeep { name, depth, limit: limits.max_nesting_depth });
             }
         }
-        let member = |(name, role, skills, description)| Member {
-            name,
-            role,
-            skills,
-            description,
+        let member = |new: NewMember| Member {
+            name: new.name,
+            role: new.role,
+            skills: new.skills,
+            description: new.description,
+            workspace: new.workspace,
             status: AgentStatus::Initializing,
             mail: Mailbox::default(),
         };
@@ -180,6 +190,22 @@ impl Teams {
         self.0.remove(name)
     }
 
+    /// The place whose machine is meant by `TEAM-ROLE` or `TEAM.ROLE`.
+    pub fn member_named(&self, text: &str) -> Option<&Member> {
+        self.0.iter().find_map(|(name, team)| {
+            let role = text.strip_prefix(name.as_str())?.strip_prefix(['-', '.'])?;
+            team.member(role)
+        })
+    }
+
+    /// The team that a machine belongs to.
+    pub fn team_of(&self, workspace: &WorkspaceName) -> Option<(&TeamName, &Member)> {
+        self.0.iter().find_map(|(name, team)| {
+            let member = team.members.iter().find(|member| member.workspace == *workspace)?;
+            Some((name, member))
+        })
+    }
+
     /// Whether members of two teams may talk to each other: it is the same team, or one is directly above the other.
     pub fn are_near(&self, one: &TeamName, other: &TeamName) -> bool {
         let parent = |team: &TeamName| self.0.get(team).and_then(|team| team.parent.as_ref());
@@ -200,8 +226,16 @@ mod tests {
     }
 
     fn wanted(team: &str, parent: Option<&str>, max_vms: u32, roles: usize) -> NewTeam {
-        let role =
-            |number| (RoleName::parse(&format!("r{number}")).unwrap(), "worker".to_owned(), Vec::new(), None);
+        let role = |number| {
+            let role = RoleName::parse(&format!("r{number}")).unwrap();
+            NewMember {
+                workspace: name(team).member_workspace(&role, 7).unwrap(),
+                name: role,
+                role: "worker".to_owned(),
+                skills: Vec::new(),
+                description: None,
+            }
+        };
         NewTeam {
             name: name(team),
             owner: SessionId::shell(),
@@ -240,7 +274,7 @@ mod tests {
             TeamRefusal::TooMany { limit: 20, .. }
         ));
         let mut twice = wanted("a", None, 5, 2);
-        twice.roles[1].0 = twice.roles[0].0.clone();
+        twice.roles[1].name = twice.roles[0].name.clone();
         assert!(matches!(refuse(&mut teams, twice), TeamRefusal::DuplicateRole(_)));
         assert!(matches!(refuse(&mut teams, wanted("a", Some("no"), 5, 1)), TeamRefusal::NotFound { .. }));
         teams.reserve(wanted("alpha", None, 5, 1), LIMITS).unwrap();
@@ -279,6 +313,20 @@ mod tests {
             assert_eq!(teams.are_near(&name(one), &name(other)), near, "{one} and {other}");
             assert_eq!(teams.are_near(&name(other), &name(one)), near, "{other} and {one}");
         }
+    }
+
+    #[test]
+    fn a_member_is_found_by_every_form_of_its_name() {
+        let mut teams = Teams::default();
+        teams.reserve(wanted("a", None, 5, 2), LIMITS).unwrap();
+        teams.reserve(wanted("a-r1", None, 5, 2), LIMITS).unwrap();
+        let found = |text: &str| teams.member_named(text).map(|member| member.workspace.to_string());
+        assert_eq!(found("a-r0").as_deref(), Some("a-r0-0007"));
+        assert_eq!(found("a.r1").as_deref(), Some("a-r1-0007"));
+        assert_eq!(found("a-r1.r0").as_deref(), Some("a-r1-r0-0007"));
+        assert_eq!((found("a"), found("a-r9"), found("r0")), (None, None, None));
+        let (team, member) = teams.team_of(&WorkspaceName::parse("a-r1-r0-0007").unwrap()).unwrap();
+        assert_eq!((team.as_str(), member.name.as_str()), ("a-r1", "r0"));
     }
 
     #[test]
