@@ -18,7 +18,7 @@ use crate::network::{Network, NetworkError};
 use crate::pool;
 use crate::registry::{self, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
-use crate::session::Session;
+use crate::session::{Session, recover_teams};
 use crate::shared::Shared;
 use crate::sweep::{self, Leftovers};
 use crate::templates;
@@ -78,6 +78,7 @@ impl Daemon {
             templates::run(Arc::clone(&made)).await;
             pool::run(made).await;
         });
+        shared.tasks.spawn(recover_teams(Arc::clone(&shared)));
         shared.tasks.spawn(catch_up(Arc::clone(&shared)));
         Ok(Self { shared })
     }

@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::git::GitError;
 use crate::ledger::LedgerError;
 use crate::machines::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
-use crate::session::{PrepareError, SwarmError};
+use crate::session::{PrepareError, SwarmError, TeamError};
 
 const MIB: u64 = 1 << 20;
 
@@ -169,6 +169,8 @@ pub enum OpError {
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Swarm(#[from] SwarmError),
+    #[error(transparent)]
+    Team(#[from] TeamError),
     #[error("notes are switched off on this server (vault.enabled is false)")]
     VaultDisabled,
     #[error(transparent)]
@@ -239,6 +241,7 @@ impl OpError {
             Self::Git(error) => error.code(),
             Self::Prepare(error) => error.code(),
             Self::Swarm(error) => error.code(),
+            Self::Team(error) => error.code(),
             Self::VaultDisabled => "vault_disabled",
             Self::Vault(error) => error.code(),
             Self::Board(error) => error.code(),
@@ -333,6 +336,7 @@ impl OpError {
             Self::Git(error) => return error.hint(),
             Self::Prepare(error) => error.hint().to_owned(),
             Self::Swarm(error) => error.hint().to_owned(),
+            Self::Team(error) => return error.hint(),
             Self::Guest { source: AgentFailure::Unsupported { .. }, .. } => {
                 "workspace_stop and workspace_start bring up the agent of this server, but end what runs in it".to_owned()
             }
@@ -413,6 +417,7 @@ impl OpError {
             | Self::Git(_)
             | Self::Prepare(_)
             | Self::Swarm(_)
+            | Self::Team(_)
             | Self::VaultDisabled
             | Self::Vault(_)
             | Self::Board(_)
@@ -427,6 +432,7 @@ impl OpError {
         match self {
             Self::Git(error) => error.retryable(),
             Self::Prepare(error) => error.retryable(),
+            Self::Team(error) => error.retryable(),
             Self::OwnerActive { .. }
             | Self::RateLimited(_)
             | Self::HostMemory(_)

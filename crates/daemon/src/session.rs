@@ -10,6 +10,7 @@ mod network;
 mod prepare;
 mod snapshots;
 mod swarm;
+mod teams;
 mod vault;
 
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub use prepare::{PrepareError, PrepareRequest, Prepared};
 pub use swarm::{
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
 };
+pub(crate) use teams::recover as recover_teams;
+pub use teams::{MemberInfo, RoleRequest, TeamError, TeamInfo, TeamRequest};
 
 /// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
 /// seconds.

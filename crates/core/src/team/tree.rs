@@ -89,6 +89,10 @@ impl Teams {
         })
     }
 
+    pub fn get(&self, name: &TeamName) -> Option<&Team> {
+        self.0.get(name)
+    }
+
     pub fn get_mut(&mut self, name: &TeamName) -> Option<&mut Team> {
         self.0.get_mut(name)
     }

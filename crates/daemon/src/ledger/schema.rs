@@ -11,6 +11,7 @@ use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
 use agentiso_core::rate::RateLevels;
 use agentiso_core::resources::Resources;
+use agentiso_core::team::Teams;
 use serde::{Deserialize, Serialize};
 
 use crate::info::{ForkedFrom, NetworkInfo};
@@ -25,9 +26,8 @@ pub struct LedgerDocument {
     pub workspaces: BTreeMap<WorkspaceId, StoredWorkspace>,
     #[serde(default)]
     pub sessions: Vec<StoredSession>,
-    /// Reserved for teams; readers of the file expect the key.
     #[serde(default)]
-    pub teams: serde_json::Map<String, serde_json::Value>,
+    pub teams: Teams,
     #[serde(default)]
     pub counters: Counters,
 }

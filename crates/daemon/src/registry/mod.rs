@@ -10,6 +10,7 @@ mod sessions;
 mod snapshots;
 mod stored;
 mod table;
+mod teams;
 mod view;
 
 pub(crate) use entry::{Status, Workspace};

@@ -42,7 +42,7 @@ pub(crate) fn to_ledger(registry: &Registry, now: jiff::Timestamp) -> LedgerDocu
         saved_at: now,
         workspaces: registry.iter().map(|w| (w.id, stored(w))).collect(),
         sessions: sessions.collect(),
-        teams: serde_json::Map::new(),
+        teams: registry.teams.clone(),
         counters: Counters {
             last_address: registry.addresses.last(),
             workspaces_created: registry.created_total,
@@ -118,6 +118,7 @@ pub(crate) fn from_ledger(document: &LedgerDocument, limits: Limits) -> Result<R
     }
     let mut registry = Registry::new(limits);
     registry.created_total = document.counters.workspaces_created;
+    registry.teams = document.teams.clone();
     registry.rates = document.counters.rates.clone();
     for (id, workspace) in &document.workspaces {
         let owner = document.sessions.iter().find(|session| session.workspace_ids.contains(id));

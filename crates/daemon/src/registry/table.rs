@@ -13,6 +13,7 @@ use agentiso_core::quota::{SESSION_QUOTA, Usage};
 use agentiso_core::rate::RateLevels;
 use agentiso_core::resources::{OutOfRange, ResourceLimits, Resources};
 use agentiso_core::suggest::nearest;
+use agentiso_core::team::Teams;
 
 use super::entry::{Status, Workspace};
 use super::sessions::{SessionKind, Sessions};
@@ -60,6 +61,7 @@ pub(crate) struct Registry {
     /// Forks that wait for their turn to come up: they hold names and quota, but no memory yet.
     pub(super) in_line: BTreeSet<WorkspaceId>,
     pub(crate) sessions: Sessions,
+    pub(crate) teams: Teams,
     /// How much of what may be called at once was called.
     pub(crate) rates: RateLevels,
     limits: Limits,
@@ -73,6 +75,7 @@ impl Registry {
             created_total: 0,
             in_line: BTreeSet::new(),
             sessions: Sessions::default(),
+            teams: Teams::default(),
             rates: RateLevels::default(),
             limits,
         }
@@ -94,7 +97,11 @@ impl Registry {
     pub(crate) fn find(&self, wanted: &WorkspaceRef) -> Result<&Workspace, OpError> {
         let found = match wanted {
             WorkspaceRef::Id(id) => self.workspaces.get(id),
-            WorkspaceRef::Name(name) => self.workspaces.values().find(|w| w.name.as_str() == name),
+            WorkspaceRef::Name(name) => {
+                let named = |name: &str| self.workspaces.values().find(|w| w.name.as_str() == name);
+                let member = || named(self.teams.member_named(name)?.workspace.as_str());
+                named(name).or_else(member)
+            }
         };
         found.ok_or_else(|| {
             let names = || self.workspaces.values().map(|w| w.name.as_str());
