@@ -19,7 +19,6 @@ pub enum RateCategory {
     Create,
     /// Running commands: one per workspace.
     Exec,
-    TeamMessage,
 }
 
 impl RateCategory {
@@ -28,7 +27,6 @@ impl RateCategory {
         match self {
             Self::Create => 3,
             Self::Exec => 10,
-            Self::TeamMessage => 50,
         }
     }
 
@@ -36,7 +34,6 @@ impl RateCategory {
         match self {
             Self::Create => config.create_per_minute,
             Self::Exec => config.exec_per_minute,
-            Self::TeamMessage => config.team_message_per_minute,
         }
     }
 
@@ -44,7 +41,6 @@ impl RateCategory {
         match self {
             Self::Create => "create",
             Self::Exec => "exec",
-            Self::TeamMessage => "team_message",
         }
     }
 }
@@ -95,7 +91,7 @@ impl RateLevels {
         };
         let short = missing + refill(calls.min(burst)) - refill(burst);
         if short > SignedDuration::ZERO {
-            let wait_secs = u64::try_from(short.as_millis()).unwrap_or(0).div_ceil(1000).max(1);
+            let wait_secs = u64::try_from(short.as_nanos()).unwrap_or(0).div_ceil(1_000_000_000);
             return Err(RateLimited { category, per_minute, wait_secs });
         }
         let full_at = now.checked_add(missing + refill(calls)).unwrap_or(Timestamp::MAX);
@@ -168,7 +164,7 @@ mod tests {
         #[test]
         fn no_more_passes_than_is_allowed(
             gaps in prop::collection::vec((0_i64..30_000, 1_u32..21), 1..200),
-            per_minute in 1_u32..200,
+            per_minute in 1_u32..2000,
         ) {
             let config = RateLimitConfig { exec_per_minute: per_minute, ..RateLimitConfig::default() };
             let (mut levels, mut now, mut passed) = (RateLevels::default(), start(), 0_u32);
@@ -184,7 +180,7 @@ mod tests {
 
         /// After the wait that a refusal names, the call passes.
         #[test]
-        fn a_refusal_tells_the_truth(calls in prop::collection::vec(1_u32..21, 1..40), per_minute in 1_u32..200) {
+        fn a_refusal_tells_the_truth(calls in prop::collection::vec(1_u32..21, 1..40), per_minute in 1_u32..2000) {
             let config = RateLimitConfig { exec_per_minute: per_minute, ..RateLimitConfig::default() };
             let (mut levels, mut now) = (RateLevels::default(), start());
             for calls in calls {

@@ -46,7 +46,6 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     for (key, per_minute) in [
         ("rate_limit.create_per_minute", rates.create_per_minute),
         ("rate_limit.exec_per_minute", rates.exec_per_minute),
-        ("rate_limit.team_message_per_minute", rates.team_message_per_minute),
     ] {
         if per_minute == 0 {
             return Err(value(key, "must be at least 1; rate_limit.enabled = false switches limits off"));

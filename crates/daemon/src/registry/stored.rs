@@ -181,6 +181,8 @@ fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>)
 #[cfg(test)]
 mod tests {
     use agentiso_core::address::Subnet;
+    use agentiso_core::config::RateLimitConfig;
+    use agentiso_core::rate::RateCategory;
     use agentiso_core::resources::ResourceLimits;
 
     use super::*;
@@ -208,6 +210,15 @@ mod tests {
         assert_eq!(infos[0].snapshots[1].parent.as_ref().unwrap().as_str(), "clean");
         assert_eq!((infos[1].phase, infos[2].phase), (Phase::Restoring, Phase::Suspended));
         assert_eq!(infos[2].stop_reason.as_deref(), Some("the host's disk is full"));
+    }
+
+    #[test]
+    fn what_was_called_before_a_restart_counts_after_it() {
+        let (config, mut document) = (RateLimitConfig::default(), fixture());
+        while document.counters.rates.charge(RateCategory::Create, 1, &config, document.saved_at).is_ok() {}
+        let text = serde_json::to_string(&document).unwrap();
+        let mut registry = from_ledger(&serde_json::from_str(&text).unwrap(), limits()).unwrap();
+        assert!(registry.rates.charge(RateCategory::Create, 1, &config, document.saved_at).is_err());
     }
 
     #[test]

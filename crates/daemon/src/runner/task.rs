@@ -212,8 +212,11 @@ impl Runner {
             Request::Snapshot { name, include_memory, progress, reply } => {
                 self.untidy = true;
                 let taken = self.snapshot(name, include_memory, progress).await;
+                let is_taken = taken.is_ok();
                 self.answer(reply, taken);
-                self.shorten().await;
+                if is_taken {
+                    self.shorten().await;
+                }
             }
             Request::Restore { snapshot, progress, reply } => {
                 let back = self.restore(snapshot, progress).await;
