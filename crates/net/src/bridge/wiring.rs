@@ -81,6 +81,8 @@ impl Wiring {
         // Its ports do not hear each other, so it answers when one asks for the address of another.
         set(&["ipv4", "conf", &name, "proxy_arp_pvlan"], "1")?;
         set(&["ipv4", "neigh", &name, "proxy_delay"], "0")?;
+        // A packet goes where its rules were asked about, and nowhere that it says itself.
+        set(&["ipv4", "conf", &name, "accept_source_route"], "0")?;
         set(&["ipv4", "conf", &name, "accept_redirects"], "0")?;
         self.links
             .set_address(self.bridge, address, prefix)
@@ -130,6 +132,14 @@ impl Wiring {
     pub(crate) fn cut(&mut self, tap: &str) -> Result<(), BridgeError> {
         match self.find(tap)? {
             Some(port) => self.links.lower(port.index).doing(|| format!("take {tap} down")),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a machine that was taken off back on.
+    pub(crate) fn mend(&mut self, tap: &str) -> Result<(), BridgeError> {
+        match self.find(tap)? {
+            Some(port) => self.links.raise(port.index, self.mtu).doing(|| format!("bring {tap} up")),
             None => Ok(()),
         }
     }
