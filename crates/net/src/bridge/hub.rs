@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use agentiso_core::network::Network;
@@ -67,11 +68,18 @@ impl Hub {
     /// taken off the bridge: what it was allowed before may not be allowed any more.
     pub(crate) fn changed(&self, place: &Place) {
         let mut wiring = self.wiring();
-        if let Err(error) = self.write(&mut wiring, Some(place)) {
-            tracing::error!(device = place.tap, %error, "its rules cannot be written: it is disconnected");
-            if let Err(error) = wiring.cut(&place.tap) {
-                tracing::error!(device = place.tap, %error, "it cannot be disconnected");
+        let written = self.write(&mut wiring, Some(place));
+        let was_cut = place.cut.swap(written.is_err(), Ordering::SeqCst);
+        let reconnected = match written {
+            Ok(()) if was_cut => wiring.mend(&place.tap),
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::error!(device = place.tap, %error, "its rules cannot be written: it is disconnected");
+                wiring.cut(&place.tap)
             }
+        };
+        if let Err(error) = reconnected {
+            tracing::error!(device = place.tap, %error, "its port is not as it should be");
         }
     }
 

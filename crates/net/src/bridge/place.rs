@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct Place {
     groups: RwLock<BTreeSet<String>>,
     /// Addresses that the machine was told for names.
     bound: Mutex<HashMap<Ipv4Addr, Bound>>,
+    /// Its rules could not be written, so its port is down.
+    pub(crate) cut: AtomicBool,
     pub(crate) flows: Arc<Semaphore>,
     pub(crate) connecting: Arc<Semaphore>,
     pub(crate) queries: Arc<Semaphore>,
@@ -69,6 +72,7 @@ impl Place {
             log,
             groups: RwLock::default(),
             bound: Mutex::default(),
+            cut: AtomicBool::new(false),
             flows: Arc::new(Semaphore::new(limits.flows)),
             connecting: Arc::new(Semaphore::new(limits.connecting)),
             queries: Arc::new(Semaphore::new(QUERIES)),

@@ -70,17 +70,16 @@ impl Wiring {
     fn configure(&mut self, address: Ipv4Addr, prefix: u8) -> Result<(), BridgeError> {
         let name = self.name.clone();
         // First, so that it never has an address of that kind.
-        match setting(&["ipv6", "conf", &name, "disable_ipv6"], "1") {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).doing(|| format!("switch IPv6 off on {name}"))?;
-            }
-            Ok(()) | Err(_) => {}
-        }
+        without_ipv6(&name)?;
         // Packets are forwarded if the interface they come in by says so: between machines, and from them.
         set(&["ipv4", "conf", &name, "forwarding"], "1")?;
         // Its ports do not hear each other, so it answers when one asks for the address of another.
         set(&["ipv4", "conf", &name, "proxy_arp_pvlan"], "1")?;
         set(&["ipv4", "neigh", &name, "proxy_delay"], "0")?;
+        // It answers for its own address, not for those that the host has elsewhere.
+        set(&["ipv4", "conf", &name, "arp_ignore"], "1")?;
+        // A packet goes where its rules were asked about, and nowhere that it says itself.
+        set(&["ipv4", "conf", &name, "accept_source_route"], "0")?;
         set(&["ipv4", "conf", &name, "accept_redirects"], "0")?;
         self.links
             .set_address(self.bridge, address, prefix)
@@ -108,6 +107,7 @@ impl Wiring {
         let Plug { tap, mac, address } = plug;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let port = self.find(tap)?.ok_or_else(missing).doing(|| format!("find {tap}"))?;
+        without_ipv6(tap)?;
         self.links
             .make_port(port.index, self.bridge)
             .doing(|| format!("make {tap} a port of {}", self.name))?;
@@ -130,6 +130,14 @@ impl Wiring {
     pub(crate) fn cut(&mut self, tap: &str) -> Result<(), BridgeError> {
         match self.find(tap)? {
             Some(port) => self.links.lower(port.index).doing(|| format!("take {tap} down")),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a machine that was taken off back on.
+    pub(crate) fn mend(&mut self, tap: &str) -> Result<(), BridgeError> {
+        match self.find(tap)? {
+            Some(port) => self.links.raise(port.index, self.mtu).doing(|| format!("bring {tap} up")),
             None => Ok(()),
         }
     }
@@ -201,6 +209,16 @@ fn make(links: &mut Links, name: &str) -> Result<u32, BridgeError> {
 
 fn is_ours(link: &Link) -> bool {
     link.kind.as_deref() == Some("tun") && link.name.starts_with(tap::PREFIX)
+}
+
+/// Keeps the kernel from speaking IPv6 by an interface, if it knows how to.
+fn without_ipv6(interface: &str) -> Result<(), BridgeError> {
+    match setting(&["ipv6", "conf", interface, "disable_ipv6"], "1") {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).doing(|| format!("switch IPv6 off on {interface}"))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Writes one of the kernel's network settings, in the namespace of the calling thread.

@@ -140,6 +140,23 @@ fn nobody_can_be_told_false_addresses_or_hear_what_is_not_meant_for_them() {
 }
 
 #[test]
+fn a_machine_does_not_fill_the_hosts_table_of_connections() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        for port in 1..=6000_u16 {
+            let mut packet = datagram(one.seat.address, SERVER, 7, b"flood");
+            packet[20..22].copy_from_slice(&port.to_be_bytes());
+            one.guest.send_frame(&ether(GATEWAY_MAC, one.seat.mac, 0x800, &packet));
+        }
+        let count: usize = sh("cat /proc/sys/net/netfilter/nf_conntrack_count").trim().parse().unwrap();
+        assert!((3000..4500).contains(&count), "{count}");
+        let two = world.machine(3, json!({"allow_internet": true})).await;
+        let socket = two.guest.datagrams(SERVER, 7).await;
+        assert_eq!(two.guest.echo(&socket, b"hi").await.unwrap(), b"hi");
+    });
+}
+
+#[test]
 fn a_machine_that_opens_too_much_or_says_nothing_hurts_itself_alone() {
     story(|world| async move {
         let one = world.machine(2, json!({"allow_domains": ["good.test"]})).await;

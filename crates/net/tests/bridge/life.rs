@@ -1,6 +1,6 @@
 //! How a bridge begins and ends, and what is left of it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
 
 use agentiso_net::bridge::BridgeError;
@@ -28,6 +28,30 @@ fn a_bridge_that_is_closed_leaves_nothing() {
         drop(world.bridge);
         assert_eq!(links(), before);
         assert_eq!(sh("cat /proc/sys/net/ipv4/ip_forward"), switch, "the host's own switch");
+    });
+}
+
+#[test]
+fn it_does_not_matter_whether_the_host_filters_what_bridges_carry() {
+    const SWITCH: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    story(|world| async move {
+        if !std::path::Path::new(SWITCH).exists() {
+            return agentiso_testkit::record_skip("this kernel does not filter what bridges carry");
+        }
+        let one = world.machine(2, json!({"allow_domains": ["good.test"], "allow_inter_vm": true})).await;
+        let two = world.machine(3, json!({"allow_inter_vm": true, "allowed_ports": [80]})).await;
+        let _server = two.guest.listen(80).await;
+        let refused = ErrorKind::ConnectionRefused;
+        for value in [0, 1] {
+            sh(&format!("echo {value} > {SWITCH}"));
+            assert_eq!(two.guest.refusal(SERVER, 80).await, refused, "{value}");
+            assert_eq!(one.guest.ask("good.test").await, Some(SERVER), "{value}");
+            assert_eq!(one.guest.page(SERVER, "good.test").await, "xxxxx", "{value}");
+            one.guest.connect(two.seat.address, 80).await.unwrap();
+            assert_eq!(one.guest.refusal(two.seat.address, 81).await, refused, "{value}");
+            let socket = one.guest.datagrams(SERVER, 7).await;
+            assert_eq!(one.guest.echo(&socket, b"hi").await.unwrap(), b"hi", "{value}");
+        }
     });
 }
 

@@ -69,6 +69,9 @@ fn load(list: &mut Message, field: Field, register: u32) {
         Field::Direction => expression(list, "ct", |data| {
             data.be32(1, register).be32(2, 1);
         }),
+        Field::State => expression(list, "ct", |data| {
+            data.be32(1, register).be32(2, 0);
+        }),
         Field::TargetKind => expression(list, "fib", |data| {
             data.be32(1, register).be32(2, 3).be32(3, 2);
         }),
@@ -117,6 +120,10 @@ pub(super) fn encode_match(list: &mut Message, condition: &Match) {
             look_up(list, set, false);
         }
         Match::AtMost { packets } => limit(list, *packets, u32::try_from(*packets).unwrap_or(u32::MAX), 0, 0),
+        // The flag: more than that, rather than up to it.
+        Match::TooMany { connections } => expression(list, "connlimit", |data| {
+            data.be32(1, *connections).be32(2, 1);
+        }),
         Match::Beyond { bytes, burst } => limit(list, *bytes, *burst, 1, 1),
     }
 }

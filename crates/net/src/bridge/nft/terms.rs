@@ -26,6 +26,8 @@ pub(crate) enum Field {
     IcmpType,
     /// Whether the packet goes the way of the one that opened its connection.
     Direction,
+    /// What connection tracking says of the packet.
+    State,
     /// What the target is to this host's routing.
     TargetKind,
 }
@@ -103,6 +105,11 @@ impl Value {
         Self { bytes: vec![1], text: "reply".to_owned() }
     }
 
+    /// The first packet of a connection, in the host's order.
+    pub(crate) fn new_connection() -> Self {
+        Self { bytes: 8_u32.to_ne_bytes().to_vec(), text: "new".to_owned() }
+    }
+
     /// An address of this host: `RTN_LOCAL`, in the host's order.
     pub(crate) fn local() -> Self {
         Self { bytes: 2_u32.to_ne_bytes().to_vec(), text: "local".to_owned() }
@@ -120,6 +127,10 @@ pub(crate) enum Match {
     /// True for so many packets in a second.
     AtMost {
         packets: u64,
+    },
+    /// True for a connection beyond so many that came by here.
+    TooMany {
+        connections: u32,
     },
     /// True for what exceeds so many bytes in a second.
     Beyond {

@@ -116,6 +116,7 @@ impl Display for Field {
             Self::TargetPort => "th dport",
             Self::IcmpType => "icmp type",
             Self::Direction => "ct direction",
+            Self::State => "ct state",
             Self::TargetKind => "fib daddr type",
         })
     }
@@ -130,6 +131,7 @@ impl Display for Match {
             Self::Among(field, set) => write!(f, "{field} @{set}"),
             Self::PairAmong(first, second, set) => write!(f, "{first} . {second} @{set}"),
             Self::AtMost { packets } => write!(f, "limit rate {packets}/second burst {packets} packets"),
+            Self::TooMany { connections } => write!(f, "ct count over {connections}"),
             Self::Beyond { bytes, burst } => {
                 write!(f, "limit rate over {bytes} bytes/second burst {burst} bytes")
             }

@@ -27,13 +27,16 @@ pub(super) fn chains(ground: &Ground) -> Vec<Chain> {
     before.rule([inside(Field::InInterface)], Action::Goto("from-guests".into()));
 
     let mut from = Chain::new("from-guests");
-    from.rule([to_gateway()], Action::Goto("gateway".into()));
-    from.rule([to_subnet()], Action::Goto("neighbours".into()));
-    for network in unreachable_networks() {
-        from.rule([Match::Within(Field::TargetAddress, network)], Action::Goto("refused".into()));
-    }
     from.rule([], Action::Follow(Field::SourceAddress, "guests".into()));
     from.rule([], Action::Drop);
+
+    // What comes back from here is for the outside.
+    let mut inner = Chain::new("inner");
+    inner.rule([to_gateway()], Action::Goto("gateway".into()));
+    inner.rule([to_subnet()], Action::Goto("neighbours".into()));
+    for network in unreachable_networks() {
+        inner.rule([Match::Within(Field::TargetAddress, network)], Action::Goto("refused".into()));
+    }
 
     let mut refused = Chain::new("refused");
     refused.rule([], Action::Follow(Field::SourceAddress, "refusals".into()));
@@ -69,7 +72,7 @@ pub(super) fn chains(ground: &Ground) -> Vec<Chain> {
     let from_subnet = Match::Within(Field::SourceAddress, ground.subnet);
     leave.rule([from_subnet, outside(Field::OutInterface)], Action::Masquerade);
 
-    vec![before, from, refused, relay, forward, output, leave]
+    vec![before, from, inner, refused, relay, forward, output, leave]
 }
 
 /// What the gateway's own address answers to.

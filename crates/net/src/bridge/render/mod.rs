@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use agentiso_core::network::{Network, NetworkPolicy};
 
-use super::nft::{Element, Family, Field, Set, SetKind, Table, Target};
+use super::nft::{Element, Family, Set, SetKind, Table, Target};
 
 /// What is the same for all guests.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub(crate) fn tables(ground: &Ground, guests: &[Guest]) -> [Table; 2] {
         sets.push(set(name, SetKind::ByAddress(by_address(prefix))));
     }
     neighbours::add(&mut sets, &mut chains, guests);
-    chains.push(outside::special(Field::TargetAddress));
+    chains.push(outside::special());
     chains.push(back::special());
     for guest in guests {
         sets.extend(outside::sets(guest));

@@ -13,10 +13,16 @@ pub(super) struct Way {
     pub(super) refuse: Action,
 }
 
-/// The chain that judges what a guest sends to the outside.
+/// Connections of one guest that the kernel tracks at once. Its table is the whole host's, and a guest must not fill it.
+const CONNECTIONS: u32 = 4096;
+
+/// The chain that judges what a guest sends.
 pub(super) fn chain(guest: &Guest) -> Chain {
     let refuse = Action::Goto(format!("refuse-{}", guest.short));
     let mut chain = Chain::new(format!("out-{}", guest.short));
+    let new = Match::Is(Field::State, Value::new_connection());
+    chain.rule([new, Match::TooMany { connections: CONNECTIONS }], refuse.clone());
+    chain.rule([], Action::Jump("inner".into()));
     let is_not = |number| Match::IsNot(Field::Protocol, Value::protocol(number));
     chain.rule([is_not(Value::TCP), is_not(Value::UDP)], refuse.clone());
     let way = Way { address: Field::TargetAddress, port: Field::TargetPort, special: "special", refuse };
@@ -64,10 +70,10 @@ pub(super) fn judge(chain: &mut Chain, guest: &Guest, way: &Way) {
 }
 
 /// What is not public: refused, unless an earlier rule was about it.
-pub(super) fn special(address: Field) -> Chain {
+pub(super) fn special() -> Chain {
     let mut chain = Chain::new("special");
     for network in never_public_networks() {
-        chain.rule([Match::Within(address, network)], Action::Goto("refused".into()));
+        chain.rule([Match::Within(Field::TargetAddress, network)], Action::Goto("refused".into()));
     }
     chain.rule([Match::Is(Field::TargetKind, Value::local())], Action::Goto("refused".into()));
     chain
