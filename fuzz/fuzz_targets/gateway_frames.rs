@@ -16,9 +16,7 @@ use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::dns::{Neighbours, Reply};
-use agentiso_net::gateway::{
-    Attachment, Dialer, GATEWAY_MAC, Gateway, GatewaySettings, Limits, Names, Seat,
-};
+use agentiso_net::gateway::{Attachment, Dialer, GATEWAY_MAC, Gateway, GatewaySettings, Limits, Names, Seat};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses, Transport};
 use libfuzzer_sys::fuzz_target;
@@ -107,7 +105,9 @@ impl Drop for World {
     fn drop(&mut self) {
         for (seat, socket) in self.seats.drain(..) {
             self.runtime.block_on(async {
-                tokio::time::timeout(Duration::from_secs(5), seat.detach()).await.expect("everything of it ends");
+                tokio::time::timeout(Duration::from_secs(5), seat.detach())
+                    .await
+                    .expect("everything of it ends");
             });
             let _ = std::fs::remove_file(socket);
         }
@@ -199,6 +199,7 @@ fn ipv4(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8
     packet.extend(target.octets());
     let sum: u32 = packet.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
     packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
     packet.extend(body);
     packet

@@ -37,7 +37,7 @@ for word do
   shift
   case "$word" in
     *'"type":"stream"'*) word='NETDEV' ;;
-    *'"virtio-net-device"'*) word=$(printf %s "$word" | sed 's/"host_mtu":[0-9]*,/HOST_MTU/') ;;
+    *'"virtio-net-device"'*) word=$(printf %s "$word" | sed 'HOST_MTU') ;;
   esac
   set -- "$@" "$word"
 done
@@ -73,17 +73,20 @@ impl Cable {
         match self {
             Self::Gateway => Ok(Laid { config, _running: None }),
             Self::Slirp => {
+                // Its largest packet is the usual one, whatever the card says.
+                let usual = r#"s/,"host_mtu":[0-9]*//; s/"host_mtu":[0-9]*,//"#;
                 let netdev =
                     json!({"type": "user", "id": "net0", "net": "10.42.0.0/16", "host": "10.42.0.1"});
-                let qemu = exchanged(&setup.dir.join("qemu-slirp"), &netdev, "")?;
+                let qemu = exchanged(&setup.dir.join("qemu-slirp"), &netdev, usual)?;
                 Ok(Laid { config: config + &qemu, _running: None })
             }
             Self::Passt => {
                 let socket = setup.dir.join("passt.sock");
                 let running = passt(&socket)?;
+                let largest = r#"s/"host_mtu":[0-9]*/"host_mtu":65520/"#;
                 let address = json!({"type": "unix", "path": socket});
                 let netdev = json!({"type": "stream", "id": "net0", "server": false, "addr": address});
-                let qemu = exchanged(&setup.dir.join("qemu-passt"), &netdev, "\"host_mtu\":65520,")?;
+                let qemu = exchanged(&setup.dir.join("qemu-passt"), &netdev, largest)?;
                 Ok(Laid { config: config + &qemu, _running: Some(running) })
             }
         }
@@ -108,6 +111,9 @@ fn passt(socket: &Path) -> Result<Running> {
         .args(["--address", "10.42.0.2", "--netmask", "16", "--gateway", "10.42.0.1", "--socket"])
         .arg(socket)
         .stdin(Stdio::null())
+        // It explains how to start QEMU, which is known.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .context("passt could not be started")?;
     let running = Running(child);

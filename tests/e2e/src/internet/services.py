@@ -134,7 +134,15 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Secure(http.server.ThreadingHTTPServer):
+class Plain(http.server.ThreadingHTTPServer):
+    request_queue_size = 256
+
+    def handle_error(self, *_):
+        # Connections that are cut are what this is for.
+        pass
+
+
+class Secure(Plain):
     """The handshake belongs to the connection's own thread: a client that does not go on keeps nobody waiting."""
 
     def finish_request(self, request, client):
@@ -143,9 +151,6 @@ class Secure(http.server.ThreadingHTTPServer):
         context.sni_callback = lambda _, name, __: tell("tls", name)
         request.settimeout(30)
         super().finish_request(context.wrap_socket(request, server_side=True), client)
-
-    def handle_error(self, *_):
-        pass
 
 
 def hello(client, _):
@@ -206,12 +211,11 @@ def start(target, *arguments):
 
 
 def web(kind, port):
-    kind.request_queue_size = 256
     start(kind(("0.0.0.0", port), Page).serve_forever)
 
 
 if PART == "host":
-    web(http.server.ThreadingHTTPServer, 8000)
+    web(Plain, 8000)
 else:
     # Tests open more connections than most programs ever do.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -223,7 +227,7 @@ else:
     start(accept, listen(socket.SOCK_STREAM, 7), hello, False)
     start(accept, listen(socket.SOCK_STREAM, 9), keep, False)
     start(accept, listen(socket.SOCK_STREAM, 81), telling, True)
-    web(http.server.ThreadingHTTPServer, 80)
+    web(Plain, 80)
     web(Secure, 443)
 print("ready", flush=True)
 # Ends with whoever started it, however that ends.
