@@ -83,7 +83,8 @@ impl Param for Commands {
             Value::Array(items) if items.is_empty() => Err(vec!["must not be empty".to_owned()]),
             Value::Array(items) => {
                 if items.len() > self.max_items {
-                    let problem = format!("has {} entries; at most {} are allowed", items.len(), self.max_items);
+                    let problem =
+                        format!("has {} entries; at most {} are allowed", items.len(), self.max_items);
                     return Err(vec![problem]);
                 }
                 each(items, |item| self.one().parse(item)).map(Given::ForEach)
@@ -96,7 +97,10 @@ impl Param for Commands {
 }
 
 /// Reads every item and reports the problems of all, each with its number.
-fn each<T>(items: Vec<Value>, parse: impl Fn(Value) -> Result<T, Vec<String>>) -> Result<Vec<T>, Vec<String>> {
+fn each<T>(
+    items: Vec<Value>,
+    parse: impl Fn(Value) -> Result<T, Vec<String>>,
+) -> Result<Vec<T>, Vec<String>> {
     let mut read = Vec::with_capacity(items.len());
     let mut problems = Vec::new();
     for (index, item) in items.into_iter().enumerate() {
