@@ -59,7 +59,7 @@ fn build_guest(out: &Path) -> PathBuf {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let root =
         manifest.ancestors().nth(2).expect("the crate lies two levels below the workspace").to_path_buf();
-    for input in ["crates/guest", "crates/protocol", "Cargo.toml", "Cargo.lock"] {
+    for input in ["crates/guest", "crates/protocol", "crates/tree", "Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
 

@@ -478,7 +478,9 @@ impl OpError {
             | Self::BrokenImage { .. }
             | Self::Unsupported { .. }
             | Self::HostUnfit { .. }
-            | Self::Guest { source: AgentFailure::Refused { .. } | AgentFailure::Unsupported { .. }, .. }
+            | Self::Guest {
+                source: AgentFailure::Refused { .. } | AgentFailure::Unsupported { .. }, ..
+            }
             | Self::Transfer { .. }
             | Self::MachineDied { .. }
             | Self::Erase { .. }

@@ -19,8 +19,8 @@ use futures::{Stream, StreamExt};
 use crate::error::OpError;
 use crate::first_turn::Turn;
 use crate::machines::{
-    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, ListOptions, Machine,
-    WriteFile,
+    AgentFailure, DirListing, ExecEvent, ExecOutcome, ExecSpec, FileContent, GuestAgent, ListOptions,
+    Machine, WriteFile,
 };
 use crate::session::{Call, Session};
 

@@ -67,7 +67,8 @@ fn alike(line: &str, wanted: &str) -> f64 {
 mod tests {
     use super::find;
 
-    const TEXT: &str = "fn main() {\n    let greeting = \"hello\";\n    println!(\"{greeting}\");\n}\n\nfn other() {}\n";
+    const TEXT: &str =
+        "fn main() {\n    let greeting = \"hello\";\n    println!(\"{greeting}\");\n}\n\nfn other() {}\n";
 
     #[test]
     fn a_text_with_another_indentation_is_found_and_told() {

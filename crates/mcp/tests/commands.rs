@@ -68,7 +68,9 @@ async fn a_machine_with_an_old_agent_says_what_it_lacks_and_how_to_mend_it() {
         arguments["workspace_id"] = json!("a");
         let refused = client.call(tool, arguments).await;
         assert_eq!(refused["structuredContent"]["code"], "unsupported", "{refused}");
-        assert!(text(&refused).contains("older than this server") && text(&refused).contains("workspace_start"));
+        assert!(
+            text(&refused).contains("older than this server") && text(&refused).contains("workspace_start")
+        );
         assert!(!refused.to_string().contains("hush"));
     }
 }

@@ -296,7 +296,15 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
 
 fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
     if schema["anyOf"].is_array() {
-        return dice.pick(&[json!(1), json!(true), json!({}), json!([]), json!(""), json!(["\0"]), json!([1])]);
+        return dice.pick(&[
+            json!(1),
+            json!(true),
+            json!({}),
+            json!([]),
+            json!(""),
+            json!(["\0"]),
+            json!([1]),
+        ]);
     }
     let kind = schema["type"].as_str().unwrap();
     let other_types =

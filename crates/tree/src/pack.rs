@@ -145,7 +145,9 @@ impl Read for Exactly {
         }
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         match self.file.read(&mut buffer[..most])? {
-            0 if most > 0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was read")),
+            0 if most > 0 => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was read"))
+            }
             count => {
                 self.left -= count as u64;
                 Ok(count)

@@ -13,8 +13,11 @@ use tar::{Archive, Entry, EntryType};
 use crate::MAX_DEPTH;
 use crate::error::{TreeError, at};
 
-/// Entries of one archive: their directories are remembered until the end.
+/// Entries of one archive.
 const MAX_ENTRIES: usize = 1_000_000;
+
+/// Bytes in the paths of directories, which are remembered until the end.
+const MAX_REMEMBERED: usize = 32 << 20;
 
 /// Longest path, the kernel's own.
 const MAX_PATH: usize = 4095;
@@ -31,7 +34,7 @@ pub struct Unpacked {
 pub fn unpack(archive: impl Read, directory: BorrowedFd<'_>, mode_mask: u32) -> Result<Unpacked, TreeError> {
     let mut archive = Archive::new(archive);
     let mut unpacked = Unpacked::default();
-    let (mut modes, mut long) = (Vec::new(), Long::default());
+    let (mut modes, mut remembered, mut long) = (Vec::new(), 0, Long::default());
     // Raw, because the library would read a long name of any length.
     for (number, entry) in archive.entries().map_err(TreeError::Archive)?.raw(true).enumerate() {
         let entry = entry.map_err(TreeError::Archive)?;
@@ -44,11 +47,16 @@ pub fn unpack(archive: impl Read, directory: BorrowedFd<'_>, mode_mask: u32) -> 
             None => checked_path(&entry.path_bytes())?,
         };
         let mode = entry.header().mode().map_err(TreeError::Archive)? & 0o7777 & mode_mask;
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all other kinds are what nobody of ours packs")]
         match entry.header().entry_type() {
             EntryType::Directory => {
                 if path != Path::new("") {
                     let place = Place::find(directory, &path)?;
                     mkdirat(&place.parent, place.name, Mode::RWXU).map_err(place.at())?;
+                }
+                remembered += path.as_os_str().len();
+                if remembered > MAX_REMEMBERED {
+                    return Err(TreeError::invalid("it has too many directories"));
                 }
                 // Set at the end: nothing could be made below a directory that cannot be written to.
                 modes.push((path, mode));
@@ -60,7 +68,6 @@ pub fn unpack(archive: impl Read, directory: BorrowedFd<'_>, mode_mask: u32) -> 
                 let place = Place::find(directory, &path)?;
                 symlinkat(target, &place.parent, place.name).map_err(place.at())?;
             }
-            // A foreign enumeration without an end: everything that nobody of ours packs.
             other => return Err(TreeError::invalid(format!("an entry of kind {:?}", other.as_byte()))),
         }
     }
@@ -150,8 +157,12 @@ struct Long {
 
 impl Long {
     /// Keeps an entry that is about the next one; gives any other back, with what was kept for it.
-    fn take<'a, R: Read>(&mut self, mut entry: Entry<'a, R>) -> Result<Option<(Entry<'a, R>, Self)>, TreeError> {
+    fn take<'a, R: Read>(
+        &mut self,
+        mut entry: Entry<'a, R>,
+    ) -> Result<Option<(Entry<'a, R>, Self)>, TreeError> {
         let kind = entry.header().entry_type();
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all other kinds are entries themselves")]
         let kept = match kind {
             EntryType::GNULongName => &mut self.name,
             EntryType::GNULongLink => &mut self.target,

@@ -144,9 +144,7 @@ fn an_edit_may_replace_all_and_a_miss_shows_the_nearest() {
     let client = host.client();
     let ws = client.workspace();
     ws.write("/e.rs", "fn main() {\n    let name = \"a\";\n    print(name);\n}\n");
-    let edit = |old: &str, new: &str, all: bool| {
-        json!({"path": "/e.rs", "old_string": old, "new_string": new, "replace_all": all})
-    };
+    let edit = |old: &str, new: &str, all: bool| json!({"path": "/e.rs", "old_string": old, "new_string": new, "replace_all": all});
     let done = ws.tool("file_edit", edit("name", "word", true));
     assert_eq!(done.structured["replacements"], 2);
     assert_eq!(ws.read("/e.rs"), "fn main() {\n    let word = \"a\";\n    print(word);\n}\n");

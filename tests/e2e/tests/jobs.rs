@@ -26,16 +26,23 @@ fn a_job_is_started_seen_ended_and_seen_again() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
-    let job = start(&ws, "echo before; echo oops >&2; while [ ! -e /go ]; do sleep 0.1; done; echo after; exit 3");
+    let job =
+        start(&ws, "echo before; echo oops >&2; while [ ! -e /go ]; do sleep 0.1; done; echo after; exit 3");
     assert_eq!(job, 1, "ids are counted from 1");
-    eventually("output comes while it runs", Duration::from_secs(30), || poll(&ws, job)["stdout"] == "before\n");
+    eventually("output comes while it runs", Duration::from_secs(30), || {
+        poll(&ws, job)["stdout"] == "before\n"
+    });
     let running = poll(&ws, job);
     assert_eq!((&running["running"], &running["exit_code"]), (&json!(true), &Value::Null), "{running}");
     let offset = running["stdout_bytes"].as_u64().unwrap();
     ws.sh("touch /go");
     for _ in 0..2 {
         let ended = wait(&ws, job);
-        assert_eq!((&ended["exit_code"], &ended["stdout"]), (&json!(3), &json!("before\nafter\n")), "{ended}");
+        assert_eq!(
+            (&ended["exit_code"], &ended["stdout"]),
+            (&json!(3), &json!("before\nafter\n")),
+            "{ended}"
+        );
         assert_eq!(ended["stderr"], "oops\n");
     }
     let more = json!({"action": "poll", "job_id": job, "stdout_offset": offset, "stderr_offset": 5});
@@ -59,12 +66,16 @@ fn a_killed_job_is_dead_at_once_with_all_it_started() {
     let killed = ws.tool("exec_background", json!({"action": "kill", "job_id": job})).json();
     assert_eq!(killed, json!({"job_id": job, "signal": 9, "status": "killed"}));
     let state = poll(&ws, job);
-    assert_eq!((&state["running"], &state["exit_code"], &state["signal"]), (&json!(false), &json!(137), &json!(9)));
+    assert_eq!(
+        (&state["running"], &state["exit_code"], &state["signal"]),
+        (&json!(false), &json!(137), &json!(9))
+    );
     assert_ne!(ws.exec("kill -0 $(cat /child) || kill -0 $(cat /leader)").exit_code, 0, "something lives on");
     ws.tool("exec_background", json!({"action": "kill", "job_id": job, "signal": 15}));
     let deaf = start(&ws, "trap '' TERM; echo ready; while :; do sleep 0.1; done");
     eventually("it is deaf", Duration::from_secs(30), || poll(&ws, deaf)["stdout"] == "ready\n");
-    let signalled = ws.tool("exec_background", json!({"action": "kill", "job_id": deaf, "signal": 15})).json();
+    let signalled =
+        ws.tool("exec_background", json!({"action": "kill", "job_id": deaf, "signal": 15})).json();
     assert_eq!(signalled["status"], "running", "a job that goes on is not called killed");
     ws.tool("exec_background", json!({"action": "kill", "job_id": deaf}));
     assert_eq!(poll(&ws, deaf)["running"], false);
@@ -140,7 +151,9 @@ fn jobs_and_variables_come_along_with_memory_and_only_with_it() {
     let fork = ws.fork("m");
     for machine in [&ws, &fork] {
         let before = poll(machine, job)["stdout_bytes"].as_u64();
-        eventually("it goes on", Duration::from_secs(30), || poll(machine, job)["stdout_bytes"].as_u64() > before);
+        eventually("it goes on", Duration::from_secs(30), || {
+            poll(machine, job)["stdout_bytes"].as_u64() > before
+        });
         assert_eq!(machine.sh("echo $KEY"), "value");
     }
     fork.tool("exec_background", json!({"action": "kill", "job_id": job}));
@@ -149,7 +162,8 @@ fn jobs_and_variables_come_along_with_memory_and_only_with_it() {
     assert_eq!((&poll(&ws, job)["running"], ws.sh("echo $KEY").as_str()), (&json!(true), "value"));
     ws.restore("disk");
     assert_eq!(ws.sh("echo \"[$KEY]\""), "[]", "a machine without its memory has no variables");
-    ws.tool_error("exec_background", json!({"action": "poll", "job_id": job})).mentions(&["none was started"]);
+    ws.tool_error("exec_background", json!({"action": "poll", "job_id": job}))
+        .mentions(&["none was started"]);
 }
 
 #[test]
@@ -163,7 +177,10 @@ fn a_command_that_outlasts_its_patience_becomes_a_job() {
     let command = "echo begun; while [ ! -e /go ]; do sleep 0.1; done; echo done";
     let kept = ws.tool("exec", json!({"command": command, "background_after_secs": 2})).json();
     assert!(begun.elapsed() >= Duration::from_secs(2));
-    assert_eq!((&kept["running"], &kept["stdout"], &kept["exit_code"]), (&json!(true), &json!("begun\n"), &Value::Null));
+    assert_eq!(
+        (&kept["running"], &kept["stdout"], &kept["exit_code"]),
+        (&json!(true), &json!("begun\n"), &Value::Null)
+    );
     let job = kept["job_id"].as_u64().unwrap_or_else(|| panic!("no job_id in {kept}"));
     ws.sh("touch /go");
     let ended = wait(&ws, job);
@@ -270,7 +287,10 @@ fn commands_run_in_several_workspaces_at_once() {
         "{mixed}"
     );
     let late = &mixed["results"][0];
-    assert_eq!((&late["exit_code"], &late["timed_out"], &late["stdout"]), (&json!(-1), &json!(true), &json!("so far\n")));
+    assert_eq!(
+        (&late["exit_code"], &late["timed_out"], &late["stdout"]),
+        (&json!(-1), &json!(true), &json!("so far\n"))
+    );
     assert!(late["stderr"].as_str().unwrap().contains("timed out after 3 s"), "{late}");
     assert_eq!(mixed["results"][1]["exit_code"], 7);
     assert_eq!(mixed["results"][2]["stdout"], "1\n/root\n");
@@ -281,7 +301,8 @@ fn commands_run_in_several_workspaces_at_once() {
     refused(json!({"workspace_ids": ["a", "b"], "commands": ["touch /ran"]})).mentions(&["1 entries for 2"]);
     refused(json!({"workspace_ids": ["a", "nobody"], "commands": "touch /ran"})).mentions(&["nobody"]);
     b.stop();
-    refused(json!({"workspace_ids": ["a", "b"], "commands": "touch /ran"})).mentions(&["b", "workspace_start"]);
+    refused(json!({"workspace_ids": ["a", "b"], "commands": "touch /ran"}))
+        .mentions(&["b", "workspace_start"]);
     let other = host.client();
     let stranger = other.workspace_with(json!({"name": "stranger"}));
     refused(json!({"workspace_ids": ["a", "stranger"], "commands": "touch /ran"})).mentions(&["not owned"]);

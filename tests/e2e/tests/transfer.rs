@@ -67,7 +67,10 @@ fn a_binary_file_goes_both_ways_unchanged() {
     upload(&ws, "out.bin", "/workspace/new/dir/in.bin");
     fs::write(dir.join("empty"), "").expect("written");
     upload(&ws, "empty", "/workspace/empty");
-    assert_eq!(ws.sh("stat -c %s /workspace/empty; ls -A /workspace /workspace/new/dir | grep -c tmp; true"), "0\n0");
+    assert_eq!(
+        ws.sh("stat -c %s /workspace/empty; ls -A /workspace /workspace/new/dir | grep -c tmp; true"),
+        "0\n0"
+    );
     assert_eq!(fs::read_dir(&dir).expect("listed").count(), 3);
 }
 
@@ -80,7 +83,8 @@ fn a_directory_goes_both_ways_with_all_that_is_in_it() {
     fs::create_dir_all(dir.join("project/src/deep")).expect("made");
     fs::write(dir.join("project/src/deep/ä \"b\""), noise(300_000)).expect("written");
     fs::write(dir.join("project/run.sh"), "#!/bin/sh\necho ran\n").expect("written");
-    fs::set_permissions(dir.join("project/run.sh"), fs::Permissions::from_mode(0o755)).expect("its mode is set");
+    fs::set_permissions(dir.join("project/run.sh"), fs::Permissions::from_mode(0o755))
+        .expect("its mode is set");
     symlink("run.sh", dir.join("project/link")).expect("linked");
     symlink("/etc/shadow", dir.join("project/outside")).expect("linked");
     for number in 0..300 {
@@ -94,7 +98,9 @@ fn a_directory_goes_both_ways_with_all_that_is_in_it() {
     let back = ws.tool("file_transfer", arguments("download", "back", "/workspace/project"));
     assert!(back.structured["note"].as_str().unwrap().contains("1 pipes"), "{}", back.structured);
     assert_eq!(fs::read(dir.join("back/src/deep/ä \"b\"")).expect("read"), noise(300_000));
-    assert!(dir.join("back/new").exists() && !dir.join("back/src/0").exists() && !dir.join("back/pipe").exists());
+    assert!(
+        dir.join("back/new").exists() && !dir.join("back/src/0").exists() && !dir.join("back/pipe").exists()
+    );
     assert_eq!(mode(&dir.join("back/run.sh")), 0o755);
     assert_eq!(fs::read_link(dir.join("back/outside")).expect("a link"), Path::new("/etc/shadow"));
     ws.tool_error("file_transfer", arguments("upload", "project", "/workspace/project")).mentions(&["empty"]);
@@ -117,7 +123,11 @@ fn nothing_outside_of_the_transfer_directory_is_touched() {
     for path in ["../secret", "up/secret", "/etc/passwd", secret, "x/../../secret"] {
         for direction in ["upload", "download"] {
             let refused = ws.tool_error("file_transfer", arguments(direction, path, "/f"));
-            assert!(["outside_transfer_dir", "host_path_not_found"].contains(&refused.code()), "{}", refused.text);
+            assert!(
+                ["outside_transfer_dir", "host_path_not_found"].contains(&refused.code()),
+                "{}",
+                refused.text
+            );
         }
     }
     for direction in ["upload", "download"] {
@@ -154,22 +164,25 @@ fn what_cannot_be_transferred_says_why_and_leaves_nothing() {
     refused("download", "no/parent", "/etc/hostname").mentions(&["no/parent"]);
     refused("download", "", "/etc/hostname").mentions(&["host_path"]);
     refused("sideways", "file", "/f").mentions(&["upload, download"]);
-    ws.sh("fallocate -l $(($(df -k --output=avail / | tail -1) - 3072))K /fill; sync");
-    refused("upload", "file", "/workspace/f").mentions(&["space"]);
-    assert_eq!(ws.sh("rm /fill; ls -A /workspace"), "");
+    ws.sh("fallocate -l $(($(df -k --output=avail / | tail -1) - 2048))K /fill; dd if=/dev/zero of=/rest bs=64k 2>/dev/null; sync; true");
+    refused("upload", "file", "/workspace/new/f").mentions(&["space"]);
+    assert_eq!(ws.sh("rm /fill /rest; ls -A /workspace"), "", "not even a directory is left");
     assert_eq!(count(), 1);
 
-    ws.sh("fallocate -l 1G /big");
+    ws.sh("fallocate -l 600M /big");
     let running = client.start_tool("file_transfer", ws.with_id(arguments("download", "big", "/big")));
     eventually("it is under way", Duration::from_secs(60), || count() == 2);
     client.cancel(&running);
     eventually("a cancelled download leaves nothing", Duration::from_secs(30), || count() == 1);
     let file = fs::File::create(dir.join("huge")).expect("made");
     file.set_len(4 << 30).expect("sparse");
-    let running = client.start_tool("file_transfer", ws.with_id(arguments("upload", "huge", "/workspace/huge")));
+    let running =
+        client.start_tool("file_transfer", ws.with_id(arguments("upload", "huge", "/workspace/huge")));
     eventually("it is under way", Duration::from_secs(60), || ws.sh("ls -A /workspace").contains("tmp"));
     client.cancel(&running);
-    eventually("a cancelled upload leaves nothing", Duration::from_secs(60), || ws.sh("ls -A /workspace").is_empty());
+    eventually("a cancelled upload leaves nothing", Duration::from_secs(60), || {
+        ws.sh("ls -A /workspace").is_empty()
+    });
 }
 
 #[test]
@@ -186,5 +199,8 @@ fn a_long_transfer_reports_and_delays_no_other_call() {
     assert_eq!(ws.sh("echo quick"), "quick");
     call.result();
     let seen = client.unsolicited();
-    assert!(seen.iter().any(|n| n["params"]["message"].as_str().is_some_and(|m| m.contains("MiB sent"))), "{seen:?}");
+    assert!(
+        seen.iter().any(|n| n["params"]["message"].as_str().is_some_and(|m| m.contains("MiB sent"))),
+        "{seen:?}"
+    );
 }

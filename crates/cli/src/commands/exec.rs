@@ -76,8 +76,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         stream: true,
     };
     if arguments.detach {
-        let job =
-            runtime::block_on(async { Client::open(context).await?.start_job(params).await })?.map_err(not_run)?;
+        let job = runtime::block_on(async { Client::open(context).await?.start_job(params).await })?
+            .map_err(not_run)?;
         output::line(&job.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }

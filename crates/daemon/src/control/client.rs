@@ -11,8 +11,8 @@ use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 
 use super::connect::Connected;
 use super::hello::Welcome;
-use super::server::MAX_LINE_BYTES;
 use super::jobs::{Job, JobKilled, JobOutput, JobParams, JobStarted};
+use super::server::MAX_LINE_BYTES;
 use super::wire::{
     CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
     ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request, RestoreResult,

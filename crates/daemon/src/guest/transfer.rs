@@ -60,7 +60,8 @@ impl Guest {
                 });
                 let archive = StreamReader::new(ReceiverStream::new(pieces));
                 let archive = Counted::new(archive, Meter::new("sent", None, progress));
-                let sent = self.alive("uploading a directory", self.agent.upload_tree(to, Box::pin(archive))).await;
+                let sent =
+                    self.alive("uploading a directory", self.agent.upload_tree(to, Box::pin(archive))).await;
                 let packed = packing.await.map_err(std::io::Error::other);
                 self.packed(from, sent, packed)
             }
@@ -94,7 +95,9 @@ impl Guest {
                 Ok(Transferred { bytes: packed.bytes, directory: true, skipped: packed.skipped })
             }
             (Ok(Ok(_)), Err(error)) => Err(error),
-            (Ok(Err(TreeError::Archive(cut))), Err(error)) if cut.kind() == std::io::ErrorKind::BrokenPipe => {
+            (Ok(Err(TreeError::Archive(cut))), Err(error))
+                if cut.kind() == std::io::ErrorKind::BrokenPipe =>
+            {
                 Err(error)
             }
             (Ok(Err(source)), _) => Err(self.not_transferred(TransferError::Tree { path: path(), source })),
@@ -118,7 +121,8 @@ impl Guest {
                 self.download_file(download, slot, to, progress).await
             }
             Err(OpError::Guest {
-                source: AgentFailure::Refused { code: GuestCode::IsDirectory, .. }, ..
+                source: AgentFailure::Refused { code: GuestCode::IsDirectory, .. },
+                ..
             }) => {
                 let pieces = self.alive("downloading a directory", self.agent.download_tree(from)).await?;
                 self.download_tree(pieces, given, progress).await

@@ -103,7 +103,9 @@ pub type Upload = Pin<Box<dyn AsyncRead + Send>>;
 pub enum Arrived {
     Data(Bytes),
     /// All of it, but for pipes, sockets and devices.
-    End { skipped: u64 },
+    End {
+        skipped: u64,
+    },
 }
 
 /// A file on its way from a guest. Dropping it ends the transfer.
@@ -116,10 +118,7 @@ pub struct Download {
 
 impl fmt::Debug for Download {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Download")
-            .field("size", &self.size)
-            .field("mode", &self.mode)
-            .finish_non_exhaustive()
+        f.debug_struct("Download").field("size", &self.size).field("mode", &self.mode).finish_non_exhaustive()
     }
 }
 

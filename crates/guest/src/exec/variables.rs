@@ -70,7 +70,10 @@ mod tests {
         assert!(matches!(variables.add([pair("A", "3"), pair("C", "\0")]), Err(RequestError::ZeroByte(_))));
         assert!(matches!(variables.add([pair("A", "3"), pair("", "x")]), Err(RequestError::EnvName(_))));
         let long = "x".repeat(limits::MAX_STORED_ENV_BYTES);
-        assert!(matches!(variables.add([pair("A", "3"), pair("L", &long)]), Err(RequestError::TooLong { .. })));
+        assert!(matches!(
+            variables.add([pair("A", "3"), pair("L", &long)]),
+            Err(RequestError::TooLong { .. })
+        ));
         assert_eq!(variables.all(), [pair("A", "1"), pair("B", "2")].into());
         assert_eq!(variables.add([pair("A", "3")]), Ok(2));
     }

@@ -34,7 +34,11 @@ impl Wanted {
             return Err(FileError::LongPattern);
         }
         Ok(Self {
-            most: if request.limit == 0 { limits::MAX_DIR_ENTRIES } else { request.limit.min(limits::MAX_DIR_ENTRIES) },
+            most: if request.limit == 0 {
+                limits::MAX_DIR_ENTRIES
+            } else {
+                request.limit.min(limits::MAX_DIR_ENTRIES)
+            },
             levels: request.depth.clamp(1, limits::MAX_LIST_DEPTH),
             pattern: (!request.glob.is_empty()).then(|| request.glob.clone()),
         })

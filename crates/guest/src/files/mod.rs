@@ -6,6 +6,7 @@ mod edit;
 mod error;
 mod info;
 mod list;
+mod parents;
 mod path;
 mod read;
 mod replace;

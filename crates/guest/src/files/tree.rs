@@ -14,6 +14,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags, open};
 
 use super::error::{At as _, FileError};
+use super::parents::Parents;
 use super::path::GuestPath;
 use super::replace::{random, resolve};
 use super::write::Piece;
@@ -67,11 +68,7 @@ pub fn write_tree(
 ) -> Result<u64, FileError> {
     let path = GuestPath::parse(&header.path)?;
     let target = resolve(Path::new(trimmed(&path)))?;
-    if header.create_parents
-        && let Some(parent) = target.parent()
-    {
-        fs::create_dir_all(parent).at(path.as_path())?;
-    }
+    let parents = if header.create_parents { Parents::make(&target)? } else { Parents::none() };
     must_be_free(&target)?;
     let mut staging = Staging::make(&target)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -87,6 +84,7 @@ pub fn write_tree(
     // An empty directory is replaced, as the kernel does it; any other is not.
     fs::rename(&staging.path, &target).at(path.as_path())?;
     staging.renamed = true;
+    parents.keep();
     Ok(pieces.read)
 }
 
@@ -231,7 +229,7 @@ mod tests {
             vec![Piece::Data(archive.clone()), Piece::End(1)],
         ];
         for pieces in cases {
-            assert!(put(&dir.path().join("to"), pieces).is_err());
+            assert!(put(&dir.path().join("made/on/the/way/to"), pieces).is_err());
             assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);
         }
     }

@@ -1,11 +1,10 @@
 //! Writes an uploaded file.
 
-use std::fs;
-
 use agentiso_protocol::schema::v1;
 use bytes::Bytes;
 
-use super::error::{At as _, FileError};
+use super::error::FileError;
+use super::parents::Parents;
 use super::path::GuestPath;
 use super::replace::Replacement;
 
@@ -29,11 +28,7 @@ pub fn write(
     {
         return Err(FileError::Mode { mode });
     }
-    if header.create_parents
-        && let Some(parent) = path.as_path().parent()
-    {
-        fs::create_dir_all(parent).at(path.as_path())?;
-    }
+    let parents = if header.create_parents { Parents::make(path.as_path())? } else { Parents::none() };
     let mut replacement = Replacement::begin(path.as_path(), header.mode)?;
     let mut size = 0;
     loop {
@@ -47,6 +42,7 @@ pub fn write(
         }
     }
     replacement.commit()?;
+    parents.keep();
     Ok(size)
 }
 
@@ -83,6 +79,18 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).expect("read"), "old");
             assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);
         }
+    }
+
+    #[test]
+    fn directories_made_for_a_file_that_never_comes_are_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a/b/c/file");
+        assert!(put(&path, None, vec![Piece::Data("half".into())]).is_err());
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 0);
+        fs::create_dir(dir.path().join("a")).expect("made");
+        assert!(put(&path, None, vec![]).is_err());
+        assert_eq!(fs::read_dir(dir.path().join("a")).expect("what was there stays").count(), 0);
+        put(&path, None, whole("all")).expect("written");
     }
 
     #[test]

@@ -141,7 +141,11 @@ impl Jobs {
     }
 
     /// How a job is; waits for its end, but no longer than asked for.
-    pub async fn poll(&self, request: &v1::PollJobRequest, wait: Duration) -> Result<v1::PollJobResponse, JobError> {
+    pub async fn poll(
+        &self,
+        request: &v1::PollJobRequest,
+        wait: Duration,
+    ) -> Result<v1::PollJobResponse, JobError> {
         let job = self.find(request.job_id)?;
         if !wait.is_zero() {
             // Whether it has ended by then is part of the answer.

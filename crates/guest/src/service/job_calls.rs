@@ -33,7 +33,10 @@ impl Agent {
         Ok(Response::new(v1::StartJobResponse { job_id }))
     }
 
-    pub(super) async fn job_polled(&self, request: Request<v1::PollJobRequest>) -> Answer<v1::PollJobResponse> {
+    pub(super) async fn job_polled(
+        &self,
+        request: Request<v1::PollJobRequest>,
+    ) -> Answer<v1::PollJobResponse> {
         let request = request.into_inner();
         // Without a place to wait the answer comes at once, which is what a poll promises.
         let place = self.waiting_polls.try_acquire();
@@ -42,13 +45,19 @@ impl Agent {
         state.map(Response::new).map_err(|error| job_status(&error))
     }
 
-    pub(super) async fn job_killed(&self, request: Request<v1::KillJobRequest>) -> Answer<v1::KillJobResponse> {
+    pub(super) async fn job_killed(
+        &self,
+        request: Request<v1::KillJobRequest>,
+    ) -> Answer<v1::KillJobResponse> {
         let v1::KillJobRequest { job_id, signal } = request.into_inner();
         let running = self.jobs.kill(job_id, signal).await.map_err(|error| job_status(&error))?;
         Ok(Response::new(v1::KillJobResponse { running }))
     }
 
-    pub(super) async fn run_or_keep(&self, request: Request<v1::ExecOrJobRequest>) -> Answer<v1::ExecOrJobResponse> {
+    pub(super) async fn run_or_keep(
+        &self,
+        request: Request<v1::ExecOrJobRequest>,
+    ) -> Answer<v1::ExecOrJobResponse> {
         let _permit = permit(&self.execs, "commands")?;
         let request = request.into_inner();
         let kept = request.head_bytes.checked_add(request.tail_bytes);

@@ -164,7 +164,8 @@ impl AgentClient {
         let mut stub = self.stub();
         let after = Duration::from_millis(job_after_ms) + EXEC_MARGIN;
         let answer = self.answer(CALL, after, stub.exec_or_job(request)).await?;
-        let state = answer.state.ok_or_else(|| AgentError::violation(CALL, "nothing said about the command"))?;
+        let state =
+            answer.state.ok_or_else(|| AgentError::violation(CALL, "nothing said about the command"))?;
         let state = self::state(CALL, state, wanted)?;
         if state.running != answer.job_id.is_some() {
             return Err(AgentError::violation(CALL, "a command that neither ended nor became a job"));
@@ -246,7 +247,9 @@ mod tests {
     fn answers_that_contradict_themselves_are_refused() {
         let good = v1::PollJobResponse { running: true, ..v1::PollJobResponse::default() };
         assert!(state("poll_job", good.clone(), (4, 2)).is_ok());
-        assert!(state("poll_job", v1::PollJobResponse { exit_code: Some(0), ..good.clone() }, (4, 2)).is_err());
+        assert!(
+            state("poll_job", v1::PollJobResponse { exit_code: Some(0), ..good.clone() }, (4, 2)).is_err()
+        );
         let output = |head: usize, tail: usize| {
             let (head, tail) = (vec![0; head].into(), vec![0; tail].into());
             let stdout = Some(v1::Captured { head, tail, total_bytes: 9 });

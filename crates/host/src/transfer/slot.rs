@@ -59,7 +59,8 @@ impl FileSlot {
 
     /// Puts the file in its place, with the permissions it has in the guest.
     pub fn commit(mut self, mode: u32) -> Result<(), TransferError> {
-        fchmod(&self.file, Mode::from_raw_mode(mode & PLAIN_MODES)).map_err(|error| self.place.error(error))?;
+        fchmod(&self.file, Mode::from_raw_mode(mode & PLAIN_MODES))
+            .map_err(|error| self.place.error(error))?;
         fsync(&self.file).map_err(|error| self.place.error(error))?;
         self.place.take()
     }
@@ -127,9 +128,10 @@ impl Place {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || Dir::new(openat(&self.parent, &self.name, flags, Mode::empty())?);
         let mut entries = open().map_err(|error| self.error(error))?;
-        let mut other = entries.by_ref().filter_map(Result::ok).filter(|entry| {
-            !matches!(entry.file_name().to_bytes(), b"." | b"..")
-        });
+        let mut other = entries
+            .by_ref()
+            .filter_map(Result::ok)
+            .filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
         Ok(other.next().is_none())
     }
 

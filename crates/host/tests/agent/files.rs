@@ -211,7 +211,9 @@ async fn directories_are_listed_sorted_with_kinds() {
         [(&b".c"[..], FileKind::Symlink), (&b"a"[..], FileKind::Directory), (&b"b"[..], FileKind::File)];
     assert_eq!((&found[..], listing.truncated), (&expected[..], false));
     assert_eq!(listing.entries[2].info.size, 5);
-    assert!(agent.client.list_dir("/none", ListOptions::default()).await.expect_err("refused").is_not_found());
+    assert!(
+        agent.client.list_dir("/none", ListOptions::default()).await.expect_err("refused").is_not_found()
+    );
     let error = agent.client.list_dir("/etc/passwd", ListOptions::default()).await.expect_err("refused");
     assert_eq!(error.code(), Some(ErrorCode::NotDirectory));
 }

@@ -124,7 +124,10 @@ async fn endless_output_is_drained_counted_and_kept_in_part() {
     assert_eq!(&agent.client.poll_job(end).await.expect("polled").stdout.head[..], b"2000000\n");
     let lost = JobQuery { stdout_offset: 5_000_000, head_bytes: 4, tail_bytes: 4, ..query(id) };
     let lost = agent.client.poll_job(lost).await.expect("polled").stdout;
-    assert_eq!((lost.head.len(), &lost.tail[..], lost.total_bytes), (0, &b"2000000\n"[..], total - 5_000_000));
+    assert_eq!(
+        (lost.head.len(), &lost.tail[..], lost.total_bytes),
+        (0, &b"2000000\n"[..], total - 5_000_000)
+    );
 }
 
 #[tokio::test]
@@ -182,7 +185,10 @@ async fn the_oldest_of_a_thousand_jobs_is_forgotten() {
 async fn a_command_that_ends_in_time_is_no_job() {
     let agent = TestAgent::start().await;
     let ended = agent.client.exec_or_job(job("echo out; exit 7"), SOON, 1000, 0).await.expect("it ran");
-    assert_eq!((ended.job, ended.state.exit_code, &ended.state.stdout.head[..]), (None, Some(7), &b"out\n"[..]));
+    assert_eq!(
+        (ended.job, ended.state.exit_code, &ended.state.stdout.head[..]),
+        (None, Some(7), &b"out\n"[..])
+    );
     assert_eq!(agent.client.list_jobs().await.expect("listed"), Vec::new());
 }
 
@@ -191,7 +197,8 @@ async fn a_command_that_takes_too_long_becomes_a_job_and_goes_on() {
     let agent = TestAgent::start().await;
     let started = Instant::now();
     let script = "echo before; sleep 2; echo after";
-    let kept = agent.client.exec_or_job(job(script), Duration::from_millis(500), 1000, 0).await.expect("it runs");
+    let kept =
+        agent.client.exec_or_job(job(script), Duration::from_millis(500), 1000, 0).await.expect("it runs");
     assert!(started.elapsed() < Duration::from_secs(2) && kept.state.running);
     assert_eq!((kept.job, &kept.state.stdout.head[..]), (Some(1), &b"before\n"[..]));
     assert_eq!(&wait(&agent.client, 1).await.stdout.head[..], b"before\nafter\n");
@@ -205,7 +212,11 @@ async fn a_command_that_nobody_waits_for_is_killed_before_it_becomes_a_job() {
     let script = format!("sleep 1000 & echo $$ $! > {}; wait", file.display());
     let call = agent.client.exec_or_job(job(script), SOON, 1000, 0);
     let read = || std::fs::read_to_string(&file).unwrap_or_default();
-    let running = async { while !read().ends_with('\n') { tokio::task::yield_now().await } };
+    let running = async {
+        while !read().ends_with('\n') {
+            tokio::task::yield_now().await
+        }
+    };
     tokio::select! {
         ended = call => panic!("{ended:?}"),
         () = running => {}

@@ -100,7 +100,8 @@ async fn a_job_and_the_environment_outlive_the_connection_that_made_them() {
     let first = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     first.set_env([("GREETING".to_owned(), "hello".to_owned())].into()).await.expect("set");
     let shell = b"echo $$; sleep 1000".to_vec();
-    let id = first.start_job(JobSpec { shell, workdir: None, env: Default::default() }).await.expect("started");
+    let id =
+        first.start_job(JobSpec { shell, workdir: None, env: Default::default() }).await.expect("started");
     drop(first);
     let second = AgentClient::connect(&path, Instant::now() + SOON).await.expect("connected");
     let query = JobQuery { id, head_bytes: 100, ..JobQuery::default() };

@@ -53,7 +53,13 @@ async fn an_upload_that_ends_early_leaves_nothing() {
     let error = agent.client.write_tree(text(&target), &garbage[..]).await.expect_err("no archive");
     assert!(matches!(error, AgentError::Guest { .. }), "{error}");
     let endless = tokio::io::AsyncReadExt::chain(&[][..], tokio::io::repeat(0));
-    drop(tokio::time::timeout(std::time::Duration::from_millis(200), agent.client.write_tree(text(&target), endless)).await);
+    drop(
+        tokio::time::timeout(
+            std::time::Duration::from_millis(200),
+            agent.client.write_tree(text(&target), endless),
+        )
+        .await,
+    );
     eventually("nothing is left", || fs::read_dir(dir.path()).expect("listed").count() == 0).await;
 }
 
@@ -68,7 +74,11 @@ async fn several_levels_are_listed_by_pattern() {
     let names = async |depth, glob: &'static str| {
         let options = ListOptions { depth, glob: glob.as_bytes() };
         let listing = agent.client.list_dir(text(dir.path()), options).await.expect("listed");
-        listing.entries.into_iter().map(|entry| String::from_utf8(entry.name).expect("text")).collect::<Vec<_>>()
+        listing
+            .entries
+            .into_iter()
+            .map(|entry| String::from_utf8(entry.name).expect("text"))
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(1, "").await, ["a", "one.rs"]);
     assert_eq!(names(2, "").await, ["a", "a/b", "a/two.rs", "one.rs"]);

@@ -1,11 +1,9 @@
 //! What all tools that run commands share: their parameters, how output is shown, and the word that it goes on.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use agentiso_core::paths::GuestPath;
-use agentiso_daemon::{Captured, Command, JobState, OpError};
+use agentiso_daemon::{Captured, JobState, OpError};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -44,15 +42,6 @@ pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {
     max: MAX_OUTPUT,
     default: Some(DEFAULT_OUTPUT),
 };
-
-/// A command as the daemon takes it.
-pub(super) fn command(
-    command: String,
-    workdir: Option<GuestPath>,
-    env: BTreeMap<String, String>,
-) -> Command {
-    Command { command, workdir, env }
-}
 
 /// A shell reports death by a signal as 128 and the signal's number; so do we, and say which signal it was.
 pub(super) fn exit_code(exit_code: Option<i32>, signal: Option<i32>) -> i32 {
@@ -95,7 +84,9 @@ fn settled(mut output: Captured, running: bool) -> Captured {
 pub(super) fn job_failure(error: OpError) -> Failure {
     let failure = Failure::from(error);
     match failure.code {
-        "no_job" => failure.with_hint("action list shows all jobs; they end with the machine, in a stop or restore"),
+        "no_job" => {
+            failure.with_hint("action list shows all jobs; they end with the machine, in a stop or restore")
+        }
         "busy" => failure.with_hint("wait for a job to end, or kill one"),
         _ => failure,
     }
@@ -147,7 +138,10 @@ mod tests {
         let state = JobState { signal: Some(9), ..JobState::default() };
         let view = job_view(1, state, [0, 0], 100);
         assert_eq!((&view["exit_code"], &view["signal"]), (&json!(137), &json!(9)));
-        assert_eq!((exit_code(Some(3), None), exit_code(None, Some(15)), exit_code(None, None)), (3, 143, -1));
+        assert_eq!(
+            (exit_code(Some(3), None), exit_code(None, Some(15)), exit_code(None, None)),
+            (3, 143, -1)
+        );
     }
 
     #[tokio::test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::paths::GuestPath;
 use agentiso_core::rate::RateCategory;
-use agentiso_daemon::{ExecOutcome, ExecSpec, Guest};
+use agentiso_daemon::{Command, ExecOutcome, ExecSpec, Guest};
 use serde_json::{Value, json};
 
 use super::command::{
-    COMMAND, DEFAULT_OUTPUT, ENV, MAX_OUTPUT_BYTES, MAX_SECS, WORKDIR, command, exit_code, job_failure, job_view,
+    COMMAND, DEFAULT_OUTPUT, ENV, MAX_OUTPUT_BYTES, MAX_SECS, WORKDIR, exit_code, job_failure, job_view,
     with_heartbeat,
 };
 use super::shared::WORKSPACE;
@@ -31,8 +31,7 @@ const TIMEOUT_SECS: Integer = Integer {
 };
 const BACKGROUND_AFTER: Integer = Integer {
     name: "background_after_secs",
-    about: "If it still runs after this time, answer with its job_id and output so far and let it go on as a job of \
-            exec_background, without a timeout.",
+    about: "If it still runs after this time, return job_id and the output so far and let it go on in the background.",
     min: 1,
     max: MAX_SECS,
     default: None,
@@ -63,7 +62,7 @@ fn output() -> Value {
         "exit_code": schema::integer_or_null(), "stdout": schema::text(), "stderr": schema::text(),
         "signal": schema::optional("integer"), "job_id": schema::optional("integer"),
         "running": schema::optional("boolean"), "stdout_bytes": schema::optional("integer"),
-        "stderr_bytes": schema::optional("integer"),
+        "stderr_bytes": schema::optional("integer"), "note": schema::optional_text(),
     })
 }
 
@@ -143,10 +142,10 @@ async fn run_or_kill(input: Input, seconds: u64, guest: &Guest, call: &Call) -> 
 }
 
 async fn run_or_keep(input: Input, seconds: u64, guest: &Guest, call: &Call) -> Result<Answer, Failure> {
-    let Input { command: text, workdir, env, max_output, .. } = input;
+    let Input { command, workdir, env, max_output, .. } = input;
     let tail = truncate::tail_budget(max_output);
     let after = Duration::from_secs(seconds);
-    let running = guest.exec_or_job(command(text, workdir, env), after, max_output, tail);
+    let running = guest.exec_or_job(Command { command, workdir, env }, after, max_output, tail);
     let ended = with_heartbeat(running, &call.progress).await.map_err(job_failure)?;
     Ok(match ended.job {
         Some(id) => Answer::json(job_view(id, ended.state, [0, 0], max_output)).with_note(format!(

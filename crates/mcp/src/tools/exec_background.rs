@@ -1,10 +1,8 @@
 //! `exec_background`: commands that go on while the client does something else.
 
-use std::collections::BTreeMap;
-
 use agentiso_core::names::WorkspaceRef;
-use agentiso_core::paths::GuestPath;
 use agentiso_core::rate::RateCategory;
+use agentiso_daemon::Command;
 use serde_json::{Value, json};
 
 use super::command::{COMMAND, ENV, WORKDIR};
@@ -71,7 +69,7 @@ fn output() -> Value {
 }
 
 enum Work {
-    Start { command: String, workdir: Option<GuestPath>, env: BTreeMap<String, String> },
+    Start(Command),
     Poll(jobs::Poll),
     Kill { id: u64, signal: u64 },
     List,
@@ -99,7 +97,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         let offsets = [stdout_offset?.unwrap_or(0), stderr_offset?.unwrap_or(0)];
         let wait_secs = wait_secs?.unwrap_or(0);
         let work = match (action?, command?, job_id?) {
-            (Action::Start, Some(command), _) => Work::Start { command, workdir, env },
+            (Action::Start, Some(command), _) => Work::Start(Command { command, workdir, env }),
             (Action::Poll, _, Some(id)) => Work::Poll(jobs::Poll { id, offsets, wait_secs }),
             (Action::Kill, _, Some(id)) => Work::Kill { id, signal: signal.unwrap_or(jobs::KILL) },
             (Action::List, _, _) => Work::List,
@@ -111,12 +109,12 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 }
 
 async fn run(call: Call, workspace: WorkspaceRef, work: Work) -> Result<Answer, Failure> {
-    if matches!(work, Work::Start { .. }) {
+    if matches!(work, Work::Start(_)) {
         call.session.charge(RateCategory::Exec, 1)?;
     }
     let guest = call.session.guest(&workspace).await?;
     match work {
-        Work::Start { command, workdir, env } => jobs::start(&guest, command, workdir, env).await,
+        Work::Start(command) => jobs::start(&guest, command).await,
         Work::Poll(poll) => jobs::poll(&guest, poll, &call.progress).await,
         Work::Kill { id, signal } => jobs::kill(&guest, id, signal).await,
         Work::List => jobs::list(&guest).await,

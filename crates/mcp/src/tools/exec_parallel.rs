@@ -86,7 +86,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         }
         (Some(workspaces), Some(Given::ForEach(commands))) => {
             let (have, want) = (commands.len(), workspaces.len());
-            let problem = format!("has {have} entries for {want} workspaces; give one for each, or one text for all");
+            let problem =
+                format!("has {have} entries for {want} workspaces; give one for each, or one text for all");
             args.complain(COMMANDS.name, problem);
             None
         }
@@ -125,7 +126,10 @@ async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
         async move {
             let outcome = guest.exec(spec).await;
             let ended = done.fetch_add(1, Ordering::Relaxed) + 1;
-            progress.report(&format!("{ended} of {total} commands have ended"), Some(ended as f32 / total as f32));
+            progress.report(
+                &format!("{ended} of {total} commands have ended"),
+                Some(ended as f32 / total as f32),
+            );
             Entry::new(guest, outcome, timeout_secs, max_output)
         }
     });

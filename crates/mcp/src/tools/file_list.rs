@@ -29,12 +29,7 @@ pub(crate) const TOOL: Tool = Tool {
     title: "List a directory",
     description: "List a directory, hidden entries included, sorted by name; with depth its subdirectories as well. \
                   Links are not followed.",
-    slots: &[
-        Slot::Target(&WORKSPACE),
-        Slot::Required(&PATH),
-        Slot::Optional(&DEPTH),
-        Slot::Optional(&GLOB),
-    ],
+    slots: &[Slot::Target(&WORKSPACE), Slot::Required(&PATH), Slot::Optional(&DEPTH), Slot::Optional(&GLOB)],
     output,
     hints: Hints::READS,
     prepare,

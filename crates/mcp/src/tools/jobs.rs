@@ -1,13 +1,11 @@
 //! What `exec_background` and the single tools of earlier versions do with jobs.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentiso_core::paths::GuestPath;
-use agentiso_daemon::{Guest, JobQuery, JobSummary};
+use agentiso_daemon::{Command, Guest, JobQuery, JobSummary};
 use serde_json::{Value, json};
 
-use super::command::{self, DEFAULT_OUTPUT, exit_code, job_failure, job_view, with_heartbeat};
+use super::command::{DEFAULT_OUTPUT, exit_code, job_failure, job_view, with_heartbeat};
 use crate::answer::{Answer, Failure};
 use crate::args::Integer;
 use crate::progress::Reporter;
@@ -19,8 +17,13 @@ pub(super) const KILL: u64 = 9;
 /// More bytes than a job prints in a machine's life.
 const MAX_OFFSET: u64 = 16 << 40;
 
-pub(super) const JOB_ID: Integer =
-    Integer { name: "job_id", about: "The job, as start gave it.", min: 1, max: Integer::OPEN, default: None };
+pub(super) const JOB_ID: Integer = Integer {
+    name: "job_id",
+    about: "The job, as start gave it.",
+    min: 1,
+    max: Integer::OPEN,
+    default: None,
+};
 pub(super) const SIGNAL: Integer = Integer {
     name: "signal",
     about: "kill only: number of the signal, such as 15 to have it end in order.",
@@ -58,13 +61,8 @@ pub(super) struct Poll {
     pub(super) wait_secs: u64,
 }
 
-pub(super) async fn start(
-    guest: &Guest,
-    text: String,
-    workdir: Option<GuestPath>,
-    env: BTreeMap<String, String>,
-) -> Result<Answer, Failure> {
-    let id = guest.start_job(command::command(text, workdir, env)).await.map_err(job_failure)?;
+pub(super) async fn start(guest: &Guest, command: Command) -> Result<Answer, Failure> {
+    let id = guest.start_job(command).await.map_err(job_failure)?;
     Ok(Answer::json(json!({ "job_id": id, "status": "started" })))
 }
 

@@ -65,7 +65,8 @@ pub(super) async fn run(
         Direction::Upload => (host_path.as_str(), guest_path.as_str()),
         Direction::Download => (guest_path.as_str(), host_path.as_str()),
     };
-    let text = format!("{name} {from} was {word} to {to} ({} bytes, workspace {}).", done.bytes, guest.name());
+    let text =
+        format!("{name} {from} was {word} to {to} ({} bytes, workspace {}).", done.bytes, guest.name());
     let structured = json!({
         "direction": word.trim_end_matches("ed"),
         "host_path": host_path,
@@ -82,8 +83,5 @@ pub(super) async fn run(
 
 /// What failed on the host says so itself; the rest is about the path in the workspace.
 fn failure(error: OpError, path: &GuestPath) -> Failure {
-    match error {
-        error @ OpError::Transfer { .. } => Failure::from(error),
-        error => file_failure(error, path),
-    }
+    if matches!(error, OpError::Transfer { .. }) { Failure::from(error) } else { file_failure(error, path) }
 }

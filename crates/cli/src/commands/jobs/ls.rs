@@ -26,8 +26,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let jobs =
-        runtime::block_on(async { Client::open(context).await?.jobs(&arguments.workspace).await })??;
+    let jobs = runtime::block_on(async { Client::open(context).await?.jobs(&arguments.workspace).await })??;
     if arguments.json {
         output::json(&jobs)?;
         return Ok(ExitCode::SUCCESS);
@@ -39,7 +38,8 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     let rows = jobs
         .iter()
         .map(|job| {
-            let command: String = job.command.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN).collect();
+            let command: String =
+                job.command.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN).collect();
             [
                 job.job_id.to_string(),
                 state(job.running, job.exit_code, job.signal),

@@ -109,7 +109,8 @@ impl GuestAgent for QemuAgent {
     }
 
     fn start_job(&self, command: Command) -> BoxFuture<'_, Result<u64, AgentFailure>> {
-        async move { self.client().await?.start_job(jobs::spec(command)).await.map_err(agent_failure) }.boxed()
+        async move { self.client().await?.start_job(jobs::spec(command)).await.map_err(agent_failure) }
+            .boxed()
     }
 
     fn poll_job(&self, query: JobQuery) -> BoxFuture<'_, Result<JobState, AgentFailure>> {
@@ -163,7 +164,8 @@ impl GuestAgent for QemuAgent {
 
     fn download_file<'a>(&'a self, path: &'a GuestPath) -> BoxFuture<'a, Result<Download, AgentFailure>> {
         async move {
-            let reader = self.client().await?.read_file(path.as_str(), 0, None).await.map_err(agent_failure)?;
+            let reader =
+                self.client().await?.read_file(path.as_str(), 0, None).await.map_err(agent_failure)?;
             let info = reader.info();
             Ok(Download { size: info.size, mode: info.mode, pieces: transfer::file_pieces(reader) })
         }
