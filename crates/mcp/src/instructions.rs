@@ -50,6 +50,10 @@ pub(crate) fn render(profile: &Profile) -> String {
         "To try several ideas at once: workspace_fork makes new machines out of snapshots, in a moment. Keep the best, \
          destroy the rest.",
     );
+    line(
+        has("workspace_prepare") && has("swarm_run"),
+        "For parallel work on a repository: workspace_prepare once, then swarm_run.",
+    );
     line(has("workspace_stop"), "workspace_stop keeps the disk, workspace_start brings it back.");
     line(
         has("workspace_adopt"),

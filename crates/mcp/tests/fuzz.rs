@@ -140,6 +140,7 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             names.sort_unstable();
             names.dedup();
             names.len() == tasks.len()
+                && arguments["vault_context"].as_array().is_none_or(Vec::is_empty)
                 && arguments["mcp_bridge"] != true
                 && (arguments["merge_target"].is_null() || !arguments["merge_strategy"].is_null())
         }
@@ -283,7 +284,7 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
                 dice.pick(&["a", "A.b_c-9", "0", "x.y", "00000000-0000-0000-0000-000000000000", &longest])
                     .to_owned()
             }
-            (None, Some(pattern)) if pattern.contains("https?") => dice
+            (None, Some(pattern)) if pattern == "://|@" => dice
                 .pick(&["https://example.com/a.git", "git@host:path", "ssh://git@h:22/x", "http://u:p@h/x"])
                 .to_owned(),
             (None, Some(_)) => dice.pick(&["0644", "755", "0o600", "7777", "0"]).to_owned(),
@@ -342,7 +343,7 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
                 json!("n".repeat(129)),
             ]
         }
-        ("string", Some(pattern), _) if pattern.contains("https?") => {
+        ("string", Some(pattern), _) if pattern == "://|@" => {
             vec![
                 json!(""),
                 json!("-x"),

@@ -69,7 +69,9 @@ impl Guest {
             Some(Err(error)) => error,
             None => OpError::Cancelled,
         };
-        if let Err(error) = self.run_script(&wanted.undo(before)).await {
+        // Somebody put something there after we looked: git did not begin, and it is not ours.
+        let is_filled = matches!(failure, OpError::Git(GitError::Failed { trouble: Trouble::NotEmpty, .. }));
+        if !is_filled && let Err(error) = self.run_script(&wanted.undo(before)).await {
             tracing::debug!(workspace = %self.name(), %error, "what a clone left could not be removed");
         }
         Err(failure)

@@ -3,7 +3,7 @@
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
-use agentiso_git::calls::{CloneRepo, Cloned};
+use agentiso_git::calls::{CloneRepo, Cloned, Commit, Committed};
 use agentiso_git::merge::{self, Merge, Outcome, Source, Strategy};
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,27 @@ impl Session {
     pub async fn clone_repository(&self, wanted: &WorkspaceRef, clone: CloneRepo) -> Result<Cloned, OpError> {
         let guest = self.guest(wanted).await?;
         self.guarded(|_, stop| async move { guest.clone_repository(&clone, &stop).await }).await
+    }
+
+    /// Commits in a workspace. Dropping the future kills it; no lock is left.
+    pub async fn commit(&self, wanted: &WorkspaceRef, commit: Commit) -> Result<Committed, OpError> {
+        let guest = self.guest(wanted).await?;
+        self.guarded(|_, stop| async move {
+            let script = commit.script();
+            let committed = stop.run_until_cancelled(guest.git("git commit", &script)).await;
+            let failure = match committed {
+                Some(Ok(ran)) => return Ok(Commit::read(&ran)),
+                Some(Err(error)) => error,
+                None => OpError::Cancelled,
+            };
+            if matches!(failure, OpError::Cancelled | OpError::Git(GitError::TimedOut { .. }))
+                && let Err(error) = guest.run_script(&commit.unlock()).await
+            {
+                tracing::debug!(workspace = %guest.name(), %error, "the lock of a killed git was not looked for");
+            }
+            Err(failure)
+        })
+        .await
     }
 
     /// Merges the commits of running workspaces into another. A source that does not fit leaves the target as it was.

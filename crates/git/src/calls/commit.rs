@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentiso_core::paths::GuestPath;
 use thiserror::Error;
 
+use super::READ_TIMEOUT;
 use crate::redact::redact;
 use crate::script::{Ran, Script};
 
@@ -68,6 +69,11 @@ impl Commit {
         .flag(self.add_all)
         .arg(name)
         .arg(email)
+    }
+
+    /// Removes the lock that a commit leaves when it is killed.
+    pub fn unlock(&self) -> Script {
+        Script::new(&[include_str!("../scripts/unlock.sh")], READ_TIMEOUT).arg(self.path.as_str())
     }
 
     pub fn read(ran: &Ran) -> Committed {

@@ -177,3 +177,21 @@ fn a_machine_without_git_says_so() {
     let ran = Ran { code: output.status.code(), stderr: output.stderr, ..Ran::default() };
     assert_eq!(Trouble::of(&ran), Trouble::NoGit);
 }
+
+#[test]
+fn the_lock_of_a_commit_that_was_killed_is_removed_once_no_git_runs() {
+    let lab = Lab::fresh();
+    let commit = Commit { path: lab.path(), message: "x".to_owned(), add_all: true, author: None };
+    assert!(lab.sh(&commit.unlock()).succeeded(), "where there is none");
+    lab.write(".git/index.lock", "");
+    lab.write("new", "1");
+    assert_eq!(Trouble::of(&lab.sh(&commit.script())), Trouble::Locked);
+    // A git that waits for its input is one that runs.
+    let mut running = lab.start_git(&["cat-file", "--batch"]);
+    assert!(lab.sh(&commit.unlock()).succeeded());
+    assert!(lab.has(".git/index.lock"), "it may belong to the git that runs");
+    drop(running.stdin.take());
+    running.wait().unwrap();
+    assert!(lab.sh(&commit.unlock()).succeeded());
+    assert!(!lab.has(".git/index.lock") && lab.sh(&commit.script()).succeeded());
+}

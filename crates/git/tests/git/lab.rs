@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
@@ -81,6 +81,11 @@ impl Lab {
     #[track_caller]
     pub(crate) fn git_fails(&self, words: &[&str]) {
         assert!(!self.try_git(words).status.success(), "git {words:?} succeeded");
+    }
+
+    /// A git that runs until its input is closed.
+    pub(crate) fn start_git(&self, words: &[&str]) -> Child {
+        self.command("git").args(words).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {

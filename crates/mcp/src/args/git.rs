@@ -2,7 +2,7 @@
 
 use agentiso_git::calls::Author;
 use agentiso_git::{BranchName, GitUrl, Remote, RepoFile};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::param::{Param, Parameter};
 use super::words::string;
@@ -12,7 +12,7 @@ pub(crate) struct GitWord<T: 'static> {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) default: Option<&'static str>,
-    /// How it begins, where that can be told.
+    /// What is in it, where that can be told.
     pattern: Option<&'static str>,
     /// Complaints never repeat the text: it may hold credentials.
     parse: fn(&str) -> Result<T, String>,
@@ -27,7 +27,7 @@ impl<T> GitWord<T> {
 impl GitWord<GitUrl> {
     pub(crate) const fn url(name: &'static str, about: &'static str) -> Self {
         let parse = |text: &str| GitUrl::parse(text).map_err(|problem| problem.to_string());
-        Self { pattern: Some("^((https?|git|ssh)://|[A-Za-z0-9._-]+@)"), ..Self::new(name, about, parse) }
+        Self { pattern: Some("://|@"), ..Self::new(name, about, parse) }
     }
 }
 
@@ -67,7 +67,6 @@ impl<T> Parameter for GitWord<T> {
     fn schema(&self) -> Map<String, Value> {
         let mut schema = Map::new();
         schema.insert("type".to_owned(), "string".into());
-        schema.insert("minLength".to_owned(), json!(1));
         if let Some(pattern) = self.pattern {
             schema.insert("pattern".to_owned(), pattern.into());
         }

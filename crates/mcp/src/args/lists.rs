@@ -238,16 +238,7 @@ const MAX_QUERY: usize = 1024;
 
 impl VaultQueries {
     fn schema_of(&self) -> Value {
-        let item = json!({
-            "type": "object",
-            "properties": {
-                "kind": { "type": "string", "enum": ["search", "read"], "default": "search" },
-                "query": { "type": "string", "minLength": 1 },
-            },
-            "required": ["query"],
-            "additionalProperties": false,
-        });
-        json!({ "type": "array", "items": item, "maxItems": self.max })
+        json!({ "type": "array", "items": { "type": "object" }, "maxItems": self.max })
     }
 }
 

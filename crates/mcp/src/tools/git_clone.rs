@@ -12,14 +12,12 @@ use crate::answer::{Answer, Failure};
 use crate::args::{GitWord, GuestFile, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const URL: GitWord<GitUrl> =
-    GitWord::url("url", "https, http, git or ssh URL, or user@host:path. Credentials in it are never shown.");
-const PATH: GuestFile =
-    GuestFile { about: "Where to put it: absent or an empty directory. Default: /workspace.", ..REPO };
-const BRANCH: GitWord<BranchName> = GitWord::branch("Branch or tag to check out. Default: the remote's.");
+const URL: GitWord<GitUrl> = GitWord::url("url", "https, http, git or ssh URL, or user@host:path.");
+const PATH: GuestFile = GuestFile { about: "Absent or an empty directory. Default: /workspace.", ..REPO };
+const BRANCH: GitWord<BranchName> = GitWord::branch("Branch or tag. Default: the remote's.");
 const DEPTH: Integer = Integer {
     name: "depth",
-    about: "Fetch only so many commits. Default: all.",
+    about: "Commits to fetch. Default: all.",
     min: 1,
     max: 1_000_000,
     default: None,
@@ -28,8 +26,8 @@ const DEPTH: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "git_clone",
     title: "Clone a repository",
-    description: "Clone a git repository into a workspace. The workspace must be allowed to reach the host: see \
-                  network_policy. At most 300 s; after a failure the path is as it was.",
+    description: "Clone a git repository into a workspace, which must be allowed to reach the host: see \
+                  network_policy.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&URL),

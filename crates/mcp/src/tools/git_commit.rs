@@ -13,21 +13,14 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 const MESSAGE: Text =
     Text { name: "message", about: "The commit message.", min: 1, max: MAX_MESSAGE, nul: false };
-const ADD_ALL: Flag = Flag {
-    name: "add_all",
-    about: "Stage everything first, new and deleted files included.",
-    default: Some(true),
-};
-const AUTHOR_NAME: GitWord<String> =
-    GitWord::author("author_name", "Author and committer; only used together with author_email.");
-const AUTHOR_EMAIL: GitWord<String> =
-    GitWord::author("author_email", "Their address; only used together with author_name.");
+const ADD_ALL: Flag = Flag { name: "add_all", about: "Stage everything first.", default: Some(true) };
+const AUTHOR_NAME: GitWord<String> = GitWord::author("author_name", "Used together with author_email.");
+const AUTHOR_EMAIL: GitWord<String> = GitWord::author("author_email", "Used together with author_name.");
 
 pub(crate) const TOOL: Tool = Tool {
     name: "git_commit",
     title: "Commit",
-    description: "Commit changes of a git repository in a workspace, by default all of them. Where there are none, the \
-                  answer is status: nothing_to_commit.",
+    description: "Commit changes of a git repository in a workspace, by default all of them.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&MESSAGE),
@@ -68,14 +61,13 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 }
 
 async fn run(workspace: WorkspaceRef, commit: Commit, call: Call) -> Result<Answer, Failure> {
-    let guest = call.session.guest(&workspace).await?;
-    let ran = guest.git("git commit", &commit.script()).await?;
-    Ok(Answer::json(match Commit::read(&ran) {
+    let add_all = commit.add_all;
+    Ok(Answer::json(match call.session.commit(&workspace, commit).await? {
         Committed::Made { commit, short, branch, summary } => {
             json!({ "commit_sha": commit, "short_sha": short, "branch": branch, "summary": summary })
         }
         Committed::Nothing => {
-            let message = match commit.add_all {
+            let message = match add_all {
                 true => "nothing changed since the last commit",
                 false => "nothing is staged; add_all:true commits everything that changed",
             };

@@ -17,15 +17,12 @@ const DEFAULT_BYTES: u64 = 65_536;
 /// Half of what the guest keeps of a stream.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-const STAGED: Flag =
-    Flag { name: "staged", about: "What is staged, instead of what is not.", default: Some(false) };
-const STAT: Flag =
-    Flag { name: "stat", about: "Figures for each file, instead of lines.", default: Some(false) };
-const FILE_PATH: GitWord<RepoFile> =
-    GitWord::file("file_path", "Only this file or directory, relative to path.");
+const STAGED: Flag = Flag { name: "staged", about: "What is staged instead.", default: Some(false) };
+const STAT: Flag = Flag { name: "stat", about: "Figures instead of lines.", default: Some(false) };
+const FILE_PATH: GitWord<RepoFile> = GitWord::file("file_path", "Only this file or directory.");
 const LIMIT: Integer = Integer {
     name: "max_bytes",
-    about: "Most bytes to return; a longer diff is cut.",
+    about: "Most bytes to return.",
     min: 1,
     max: MAX_BYTES,
     default: Some(DEFAULT_BYTES),
@@ -34,8 +31,7 @@ const LIMIT: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "git_diff",
     title: "Differences in a repository",
-    description: "Show uncommitted changes of a git repository in a workspace. Files that git does not know yet are not \
-                  part of it: git_status lists those.",
+    description: "Uncommitted changes of a git repository in a workspace. New files are in git_status only.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Optional(&REPO),

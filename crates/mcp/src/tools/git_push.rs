@@ -17,17 +17,13 @@ use crate::registry::{Call, Hints, Running, Tool};
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
 
 const REMOTE: GitWord<Remote> = GitWord::remote("Name or URL of the remote.");
-const BRANCH: GitWord<BranchName> = GitWord::branch("Branch to push. Default: the one that is checked out.");
-const FORCE: Flag = Flag {
-    name: "force",
-    about: "Overwrite what the remote has. Commits there may be lost.",
-    default: Some(false),
-};
+const BRANCH: GitWord<BranchName> = GitWord::branch("Default: the one that is checked out.");
+const FORCE: Flag = Flag { name: "force", about: "Overwrite the remote's branch.", default: Some(false) };
 const SET_UPSTREAM: Flag =
-    Flag { name: "set_upstream", about: "Remember the remote branch as upstream.", default: Some(false) };
+    Flag { name: "set_upstream", about: "Make it the upstream.", default: Some(false) };
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
-    about: "Give up after this time.",
+    about: "Time limit in seconds.",
     min: 1,
     max: 3600,
     default: Some(DEFAULT_TIMEOUT_SECS),
@@ -36,8 +32,8 @@ const TIMEOUT_SECS: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "git_push",
     title: "Push",
-    description: "Push a branch of a git repository in a workspace to a remote. Nobody is asked for credentials: they \
-                  must be in the remote's URL or in the workspace. Commit first with git_commit.",
+    description: "Push a branch of a repository in a workspace. Credentials must be in the remote's URL or in the \
+                  workspace.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Optional(&REPO),

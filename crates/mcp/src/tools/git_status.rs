@@ -19,8 +19,7 @@ const MAX_LISTED: usize = 500;
 pub(crate) const TOOL: Tool = Tool {
     name: "git_status",
     title: "Status of a repository",
-    description: "Show the branch and the staged, modified, untracked and conflicted files of a git repository in a \
-                  workspace. Where there is none, the answer is error: not_a_git_repository.",
+    description: "Branch, staged, modified, untracked and conflicted files of a git repository in a workspace.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&REPO)],
     output,
     hints: Hints::READS,

@@ -26,69 +26,60 @@ const MAX_SHARED_CONTEXT: usize = 1024 * 1024;
 const MAX_OUTPUT: u64 = 262_144;
 
 const GOLDEN: Workspace =
-    Workspace { name: "golden_workspace", about: "Workspace (name or UUID) to fork the workers from." };
-const SNAPSHOT_NAME: Snapshot =
-    Snapshot { name: "snapshot_name", about: "Which of its snapshots, for instance golden." };
+    Workspace { name: "golden_workspace", about: "Workspace to fork the workers from." };
+const SNAPSHOT_NAME: Snapshot = Snapshot { name: "snapshot_name", about: "Which of its snapshots." };
 const TASKS: Tasks = Tasks {
     name: "tasks",
-    about: "Name (unique), shell command, and optionally workdir (default /workspace) and env of each.",
+    about: "What to run, each in a fork; in /workspace unless workdir is given.",
     max: MAX_TASKS,
     max_command: MAX_COMMAND,
 };
-const ENV_VARS: Env = Env { name: "env_vars", about: "Environment variables of all tasks." };
+const ENV_VARS: Env = Env { name: "env_vars", about: "Environment of all tasks." };
 const MERGE_STRATEGY: Choice<Strategy> = Choice {
     name: "merge_strategy",
-    about: "Merge what successful workers committed in /workspace; see workspace_merge. Default: no merge.",
+    about: "Merge what successful tasks committed, as workspace_merge does.",
     words: STRATEGIES,
     default: None,
     otherwise: None,
 };
-const MERGE_TARGET: Workspace =
-    Workspace { name: "merge_target", about: "Workspace to merge into. Default: golden_workspace." };
+const MERGE_TARGET: Workspace = Workspace { name: "merge_target", about: "Default: golden_workspace." };
 const MAX_PARALLEL: Integer = Integer {
     name: "max_parallel",
-    about: "Workers at work at once.",
+    about: "Tasks at once.",
     min: 1,
     max: MAX_TASKS as u64,
     default: Some(DEFAULT_PARALLEL),
 };
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
-    about: "Time limit of each task.",
+    about: "For each task.",
     min: 1,
     max: 86_400,
     default: Some(DEFAULT_TIMEOUT_SECS),
 };
-const CLEANUP: Flag = Flag { name: "cleanup", about: "Destroy the workers in the end.", default: Some(true) };
-const ALLOW_INTERNET: Flag = Flag {
-    name: "allow_internet",
-    about: "Let the workers reach the internet. Default: as the golden workspace.",
-    default: None,
-};
+const CLEANUP: Flag = Flag { name: "cleanup", about: "Destroy the workers.", default: Some(true) };
+const ALLOW_INTERNET: Flag =
+    Flag { name: "allow_internet", about: "Default: as the golden workspace.", default: None };
 const VAULT_CONTEXT: VaultQueries = VaultQueries {
     name: "vault_context",
-    about: "Notes to give every worker in /tmp/.vault-context. Ignored while there is no vault.",
+    about: "Notes for all, as {kind: search or read, query}. Ignored without a vault.",
     max: MAX_TASKS,
 };
 const SHARED_CONTEXT: Text = Text {
     name: "shared_context",
-    about: "A text to give every worker in /tmp/.shared-context, at most 1 MiB.",
+    about: "A text for all, in the file $SHARED_CONTEXT names.",
     min: 0,
     max: MAX_SHARED_CONTEXT,
     nul: true,
 };
-const MCP_BRIDGE: Flag = Flag {
-    name: "mcp_bridge",
-    about: "Let workers call tools. Not enabled on this server.",
-    default: Some(false),
-};
+const MCP_BRIDGE: Flag =
+    Flag { name: "mcp_bridge", about: "Not enabled on this server.", default: Some(false) };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "swarm_run",
     title: "Run tasks in forks",
-    description: "Run up to 20 tasks at once, each in a fork of a snapshot of its own, and optionally merge what they \
-                  committed. Returns when all are done; the workers are destroyed, also if you cancel. For a single \
-                  command use exec.",
+    description: "Run up to 20 tasks at once, each in a fork of a snapshot, and optionally merge what they committed. \
+                  Returns when all are done; the workers are destroyed, also if you cancel.",
     slots: &[
         Slot::Required(&GOLDEN),
         Slot::Required(&SNAPSHOT_NAME),

@@ -20,34 +20,26 @@ pub(super) const STRATEGIES: &[(&str, Strategy)] = &[
 
 const SOURCES: Workspaces = Workspaces {
     name: "source_workspaces",
-    about: "Running workspaces (names or UUIDs) whose commits are wanted, merged in this order.",
+    about: "Running workspaces whose commits are wanted, in this order.",
     max: MAX_SOURCES,
 };
-const TARGET: Workspace =
-    Workspace { name: "target_workspace", about: "Running workspace (name or UUID) that gets them." };
+const TARGET: Workspace = Workspace { name: "target_workspace", about: "Running workspace that gets them." };
 const STRATEGY: Choice<Strategy> = Choice {
     name: "strategy",
-    about: "sequential: as patches. branch-per-source: with a merge commit for each. cherry-pick: commit by commit.",
+    about: "As patches, with a merge commit for each source, or commit by commit.",
     words: STRATEGIES,
     default: None,
     otherwise: None,
 };
-const PATH: GuestFile =
-    GuestFile { about: "Absolute path of the repository in all of them. Default: /workspace.", ..REPO };
-const COMMIT_MESSAGE: Text = Text {
-    name: "commit_message",
-    about: "Message of merge commits (branch-per-source).",
-    min: 1,
-    max: MAX_MESSAGE,
-    nul: false,
-};
+const PATH: GuestFile = GuestFile { about: "The repository, in all of them. Default: /workspace.", ..REPO };
+const COMMIT_MESSAGE: Text =
+    Text { name: "commit_message", about: "Message of merge commits.", min: 1, max: MAX_MESSAGE, nul: false };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_merge",
     title: "Merge workspaces",
-    description: "Bring the git commits of several workspaces together in one, for instance after workspace_fork. Only \
-                  what is committed counts. A source that does not fit is reported in conflicts and leaves the target \
-                  as it was; the others are merged.",
+    description: "Bring the git commits of several workspaces together in one. A source that does not fit is reported \
+                  in conflicts and leaves the target as it was.",
     slots: &[
         Slot::Required(&SOURCES),
         Slot::Required(&TARGET),

@@ -15,19 +15,18 @@ use crate::registry::{Call, Hints, Running, Tool};
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
 const MAX_SETUP_COMMANDS: usize = 50;
 
-const NAME: NewName =
-    NewName { name: "name", about: "Name of the workspace. One of that name is used again." };
+const NAME: NewName = NewName { name: "name", about: "One of that name is used again." };
 const BASE_IMAGE: Image = Image { name: "base_image", about: "Image to start from. Default: the server's." };
 const GIT_URL: GitWord<GitUrl> = GitWord::url("git_url", "Repository to clone into /workspace.");
 const SETUP_COMMANDS: Texts = Texts {
     name: "setup_commands",
-    about: "Shell commands to run, one after the other, in /root. The first that fails ends it.",
+    about: "Shell commands to run, one after the other.",
     max_items: MAX_SETUP_COMMANDS,
     max: MAX_COMMAND,
 };
 const TIMEOUT_SECS: Integer = Integer {
     name: "timeout_secs",
-    about: "Time limit of each command.",
+    about: "For each command.",
     min: 1,
     max: 86_400,
     default: Some(DEFAULT_TIMEOUT_SECS),
@@ -36,9 +35,8 @@ const TIMEOUT_SECS: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_prepare",
     title: "Prepare a workspace",
-    description: "Make a workspace with internet access, clone a repository, run setup commands, and take the snapshot \
-                  golden of it, to be forked with workspace_fork or swarm_run. If the workspace has that snapshot \
-                  already, it answers at once.",
+    description: "Make a workspace to fork from: internet on, a repository cloned, commands run, snapshot golden \
+                  taken. Answers at once if that was done before.",
     slots: &[
         Slot::Required(&NAME),
         Slot::Optional(&BASE_IMAGE),
