@@ -31,6 +31,7 @@ pub(crate) const TOOLS: &[&Tool] = &[
     &tools::workspace_fork::TOOL,
     &tools::network_policy::TOOL,
     &tools::port_forward::TOOL,
+    &tools::vault::TOOL,
 ];
 
 /// What one listed tool does under several actions, as tools of their own: easier for small models. Listed only

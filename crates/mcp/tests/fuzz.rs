@@ -49,6 +49,7 @@ fuzz!(
     workspace_fork,
     network_policy,
     port_forward,
+    vault,
     snapshot_create,
     snapshot_restore,
     snapshot_list,
@@ -114,6 +115,7 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             (action == "list" || !arguments["name"].is_null())
                 && (action == "create" || arguments["include_memory"] != true)
         }
+        "vault" => fits_vault(arguments),
         "workspace_create" => is_policy(&arguments["network_policy"]),
         "network_policy" => {
             let mut policy = arguments.clone();
@@ -124,6 +126,44 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             });
             is_policy(&policy)
         }
+        _ => true,
+    }
+}
+
+/// What each action of `vault` cannot do without, and what paths and tags are made of.
+fn fits_vault(arguments: &Value) -> bool {
+    let given = |name: &str| !arguments[name].is_null();
+    let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+    let is_path = |path: &str| path.len() < 256 && !path.chars().any(char::is_control);
+    let note = |name: &str| given(name) && is_path(text(name));
+    let folder = || is_path(text(if given("path_prefix") { "path_prefix" } else { "path" }));
+    let is_tag = || text("tag").chars().all(char::is_alphanumeric);
+    match text("action") {
+        "read" => note("path"),
+        "write" => note("path") && given("content"),
+        "search" => given("query") && folder() && is_tag(),
+        "list" => folder(),
+        "delete" => note("path") && arguments["confirm"] == true,
+        "frontmatter" => {
+            note("path")
+                && match text("frontmatter_action") {
+                    "get" => true,
+                    "set" => given("key") && given("value"),
+                    "delete" => given("key"),
+                    _ => false,
+                }
+        }
+        "tags" => {
+            note("path")
+                && match text("tags_action") {
+                    "list" => true,
+                    "add" | "remove" => given("tag") && is_tag(),
+                    _ => false,
+                }
+        }
+        "replace" => note("path") && given("old_string") && given("new_string"),
+        "move" => note("path") && note("new_path"),
+        "batch_read" => given("paths"),
         _ => true,
     }
 }
@@ -174,7 +214,8 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
             }
             continue;
         }
-        if dice.one_in(6) {
+        // What may be anything is never wrong.
+        if dice.one_in(6) && !property["type"].is_null() {
             // log_type takes every text.
             let value = wrong(dice, property, name == "log_type");
             object.insert(name.clone(), value);
@@ -192,6 +233,15 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
 }
 
 fn right(dice: &mut Dice, schema: &Value) -> Value {
+    if schema["type"].is_null() {
+        return dice.pick(&[
+            json!(1),
+            json!("x: [\n"),
+            json!([null, {}]),
+            json!({"a": {"b": true}}),
+            json!(-0.5),
+        ]);
+    }
     match schema["type"].as_str().unwrap() {
         "integer" => {
             let min = schema["minimum"].as_u64().unwrap();

@@ -4,7 +4,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 17] = [
+const TOOLS: [&str; 18] = [
     "exec",
     "file_edit",
     "file_list",
@@ -13,6 +13,7 @@ const TOOLS: [&str; 17] = [
     "network_policy",
     "port_forward",
     "snapshot",
+    "vault",
     "workspace_adopt",
     "workspace_create",
     "workspace_destroy",

@@ -13,6 +13,7 @@ pub(crate) mod snapshot_delete;
 pub(crate) mod snapshot_diff;
 pub(crate) mod snapshot_list;
 pub(crate) mod snapshot_restore;
+pub(crate) mod vault;
 pub(crate) mod workspace_adopt;
 pub(crate) mod workspace_create;
 pub(crate) mod workspace_destroy;
