@@ -93,7 +93,7 @@ fn section(text: &mut String, tool: &Tool) {
 }
 
 fn kind(property: &Value) -> String {
-    let mut words = property["type"].as_str().unwrap_or_default().to_owned();
+    let mut words = property["type"].as_str().unwrap_or("anything").to_owned();
     if let Value::Array(choices) = &property["enum"] {
         let choices: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
         words = choices.join(" / ");

@@ -63,6 +63,7 @@ fuzz!(
     workspace_merge,
     workspace_prepare,
     swarm_run,
+    vault,
     snapshot_create,
     snapshot_restore,
     snapshot_list,
@@ -161,6 +162,7 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             (Value::Array(commands), Value::Array(workspaces)) => commands.len() == workspaces.len(),
             _ => true,
         },
+        "vault" => fits_vault(arguments),
         "workspace_create" => is_policy(&arguments["network_policy"]),
         "network_policy" => {
             let mut policy = arguments.clone();
@@ -171,6 +173,44 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             });
             is_policy(&policy)
         }
+        _ => true,
+    }
+}
+
+/// What each action of `vault` cannot do without, and what paths and tags are made of.
+fn fits_vault(arguments: &Value) -> bool {
+    let given = |name: &str| !arguments[name].is_null();
+    let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+    let is_path = |path: &str| path.len() < 256 && !path.chars().any(char::is_control);
+    let note = |name: &str| given(name) && is_path(text(name));
+    let folder = || is_path(text(if given("path_prefix") { "path_prefix" } else { "path" }));
+    let is_tag = || text("tag").chars().all(char::is_alphanumeric);
+    match text("action") {
+        "read" => note("path"),
+        "write" => note("path") && given("content"),
+        "search" => given("query") && folder() && is_tag(),
+        "list" => folder(),
+        "delete" => note("path") && arguments["confirm"] == true,
+        "frontmatter" => {
+            note("path")
+                && match text("frontmatter_action") {
+                    "get" => true,
+                    "set" => given("key") && given("value"),
+                    "delete" => given("key"),
+                    _ => false,
+                }
+        }
+        "tags" => {
+            note("path")
+                && match text("tags_action") {
+                    "list" => true,
+                    "add" | "remove" => given("tag") && is_tag(),
+                    _ => false,
+                }
+        }
+        "replace" => note("path") && given("old_string") && given("new_string"),
+        "move" => note("path") && note("new_path"),
+        "batch_read" => given("paths"),
         _ => true,
     }
 }
@@ -221,7 +261,8 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
             }
             continue;
         }
-        if dice.one_in(6) {
+        // What may be anything is never wrong.
+        if dice.one_in(6) && !property["type"].is_null() {
             // log_type takes every text.
             let value = wrong(dice, property, name == "log_type");
             object.insert(name.clone(), value);
@@ -242,6 +283,15 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
     if let Some(choices) = schema["anyOf"].as_array() {
         let choice = dice.pick(choices);
         return right(dice, &choice);
+    }
+    if schema["type"].is_null() {
+        return dice.pick(&[
+            json!(1),
+            json!("x: [\n"),
+            json!([null, {}]),
+            json!({"a": {"b": true}}),
+            json!(-0.5),
+        ]);
     }
     match schema["type"].as_str().unwrap() {
         "integer" => {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::error::{REPLACE, VaultError};
@@ -14,6 +14,8 @@ use crate::root::{MAX_NOTE, identity};
 
 /// How the names of unfinished notes begin; nothing that lists notes shows them.
 pub(crate) const TEMPORARY: &str = ".agentiso-";
+
+const NEW_NOTE: Mode = Mode::from_raw_mode(0o644);
 
 /// Removed when it is dropped. Another file that got its name by an exchange is not.
 #[derive(Debug)]
@@ -25,12 +27,12 @@ pub(crate) struct Fresh<'a> {
 }
 
 impl<'a> Fresh<'a> {
-    /// Writes a file beside the note `target`.
+    /// Writes a file beside the note `target`, with the permissions and the owner of the one that it will replace.
     pub(crate) fn write(
         folder: &'a LockedFolder,
         target: &str,
         content: &[u8],
-        mode: Mode,
+        like: Option<&Stat>,
     ) -> Result<Self, VaultError> {
         let path = folder.note(target);
         if content.len() as u64 > MAX_NOTE {
@@ -45,7 +47,7 @@ impl<'a> Fresh<'a> {
             rustix::fs::fstat(&file).map(|stat| identity(&stat)).map_err(VaultError::at("write", &path))?;
         let mut fresh = Self { folder, name, file: File::from(file), own };
         let written = fresh.file.write_all(content).and_then(|()| {
-            rustix::fs::fchmod(&fresh.file, mode)?;
+            fresh.look_like(like)?;
             fresh.file.sync_all()
         });
         written.map_err(|error| match Errno::from_io_error(&error) {
@@ -53,6 +55,17 @@ impl<'a> Fresh<'a> {
             None => VaultError::Io { action: "write", path: path.to_string(), source: error },
         })?;
         Ok(fresh)
+    }
+
+    fn look_like(&self, note: Option<&Stat>) -> Result<(), Errno> {
+        let Some(note) = note else { return rustix::fs::fchmod(&self.file, NEW_NOTE) };
+        let (user, group) = (Uid::from_raw(note.st_uid), Gid::from_raw(note.st_gid));
+        match rustix::fs::fchown(&self.file, Some(user), Some(group)) {
+            // Only root may give files away; a note of somebody else whose folder is ours becomes ours.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(note.st_mode) & Mode::from_raw_mode(0o777))
     }
 
     pub(crate) fn file(&self) -> &File {

@@ -14,6 +14,7 @@ mod error;
 mod fresh;
 pub mod frontmatter;
 mod lease;
+mod lines;
 mod list;
 mod locked;
 mod notes;

@@ -35,11 +35,12 @@ impl Pattern {
         }
     }
 
-    /// Whether a text can have a line that matches. Cheap, and never wrongly no.
-    pub(crate) fn may_match(&self, text: &[u8]) -> bool {
+    /// A place in the first line of a text that can match, if any can. The lines before it do not.
+    pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
         match self {
-            Self::Plain(finder) => finder.find(text).is_some(),
-            Self::Expression(_) => true,
+            Self::Plain(finder) => finder.find(text),
+            // An expression is about one line; on a whole text it could match something else.
+            Self::Expression(_) => Some(0),
         }
     }
 }

@@ -15,7 +15,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
 use crate::error::{REPLACE, VaultError};
@@ -26,8 +26,6 @@ use crate::root::{identity, open_beneath, read_whole, regular};
 
 /// How long somebody else may be in the way.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-const NEW_NOTE: Mode = Mode::from_raw_mode(0o644);
 
 /// What an edit makes of a note.
 #[derive(Debug)]
@@ -64,8 +62,7 @@ pub(crate) fn edit<T, E: From<VaultError>>(
 /// Replaces a note, or makes it, without looking at what was there.
 pub(crate) fn overwrite(folder: &LockedFolder, name: &str, content: &[u8]) -> Result<bool, VaultError> {
     let before = open(folder, name)?.map(|file| stat(&file, folder, name)).transpose()?;
-    let mode = before.as_ref().map_or(NEW_NOTE, mode_of);
-    Fresh::write(folder, name, content, mode)?.publish_over(name)?;
+    Fresh::write(folder, name, content, before.as_ref())?.publish_over(name)?;
     Ok(before.is_none())
 }
 
@@ -77,7 +74,7 @@ fn attempt<T, E: From<VaultError>>(
     let Some(file) = open(folder, name)? else {
         let Edit { content, answer } = edit(None)?;
         let Some(content) = content else { return Ok(Attempt::Done(answer)) };
-        return match Fresh::write(folder, name, &content, NEW_NOTE)?.publish_new(name) {
+        return match Fresh::write(folder, name, &content, None)?.publish_new(name) {
             Ok(()) => Ok(Attempt::Done(answer)),
             Err(VaultError::Exists { .. }) => Ok(Attempt::Disturbed),
             Err(error) => Err(error.into()),
@@ -99,7 +96,7 @@ fn attempt<T, E: From<VaultError>>(
             };
         }
     };
-    let fresh = Fresh::write(folder, name, &content, mode_of(&before))?;
+    let fresh = Fresh::write(folder, name, &content, Some(&before))?;
     let old = Old { file, stat: before, bytes };
     Ok(if swap(folder, name, fresh, &old)? { Attempt::Done(answer) } else { Attempt::Disturbed })
 }
@@ -234,8 +231,4 @@ fn open(folder: &LockedFolder, name: &str) -> Result<Option<File>, VaultError> {
 
 fn stat(file: &File, folder: &LockedFolder, name: &str) -> Result<Stat, VaultError> {
     rustix::fs::fstat(file).map_err(VaultError::at("look at", folder.note(name)))
-}
-
-fn mode_of(stat: &Stat) -> Mode {
-    Mode::from_raw_mode(stat.st_mode) & Mode::from_raw_mode(0o777)
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 use crate::error::VaultError;
+use crate::lines::{self, Line};
 use crate::notes::Vault;
 use crate::path::FolderPath;
 use crate::pattern::Pattern;
@@ -120,15 +121,10 @@ fn matches(note: &Note<'_>, query: &Query, wanted: impl FnOnce() -> bool) -> Opt
     let none = InNote { shown: Vec::new(), count: 0 };
     let bytes = read_whole(&note.open()?, note.path()).ok()?;
     let is_binary = bytes[..bytes.len().min(BINARY_PROBE)].contains(&0);
-    if is_binary || !query.pattern.may_match(&bytes) {
+    if is_binary {
         return Some(none);
     }
-    let lines: Vec<&[u8]> = lines(&bytes).collect();
-    let matching: Vec<(usize, usize)> = lines
-        .iter()
-        .enumerate()
-        .filter_map(|(number, line)| query.pattern.find(line).map(|at| (number, at)))
-        .collect();
+    let matching = lines::matching(&query.pattern, &bytes);
     if matching.is_empty() {
         return Some(none);
     }
@@ -139,23 +135,17 @@ fn matches(note: &Note<'_>, query: &Query, wanted: impl FnOnce() -> bool) -> Opt
     }
     let shown = if wanted() { matching.len().min(query.max_hits) } else { 0 };
     let path = note.path();
-    let hit = |(number, at): &(usize, usize)| {
-        let from = number.saturating_sub(AROUND);
-        let to = (number + AROUND + 1).min(lines.len());
-        let context: Vec<String> = lines[from..to].iter().map(|line| cut(line, 0)).collect();
+    let hit = |line: &Line| {
+        let context: Vec<String> =
+            lines::around(&bytes, line, AROUND).into_iter().map(|line| cut(line, 0)).collect();
         Hit {
             path: path.clone(),
-            line_number: number + 1,
-            line: cut(lines[*number], *at),
+            line_number: line.number + 1,
+            line: cut(&bytes[line.range.clone()], line.at),
             context: context.join("\n"),
         }
     };
     Some(InNote { shown: matching[..shown].iter().map(hit).collect(), count: matching.len() as u64 })
-}
-
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 /// The part of a line around a match, as text.

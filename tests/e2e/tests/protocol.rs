@@ -4,7 +4,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 29] = [
+const TOOLS: [&str; 30] = [
     "exec",
     "exec_background",
     "exec_parallel",
@@ -23,6 +23,7 @@ const TOOLS: [&str; 29] = [
     "set_env",
     "snapshot",
     "swarm_run",
+    "vault",
     "workspace_adopt",
     "workspace_create",
     "workspace_destroy",

@@ -15,8 +15,8 @@ use agentiso_net::rules::Guard;
 use thiserror::Error;
 
 use super::line::Line;
-use crate::open_files;
 use super::socket::{self, Socket};
+use crate::open_files;
 
 /// Where names are asked for.
 const DNS_PORT: u16 = 53;

@@ -23,10 +23,9 @@ impl Registry {
         let (name, team) = self.teams.find(wanted).map_err(TeamError::from)?;
         let name = name.clone();
         if kind == SessionKind::Client && team.owner != *session {
-            self.sessions.may_be_robbed(&team.owner, now).map_err(|idle| TeamError::OwnerActive {
-                name: name.clone(),
-                idle_secs: idle.as_secs(),
-            })?;
+            self.sessions
+                .may_be_robbed(&team.owner, now)
+                .map_err(|idle| TeamError::OwnerActive { name: name.clone(), idle_secs: idle.as_secs() })?;
         }
         let Some(team) = self.teams.get_mut(&name) else { return Err(OpError::Cancelled) };
         if kind == SessionKind::Client {

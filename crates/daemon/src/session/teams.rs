@@ -5,7 +5,8 @@ use std::time::Instant;
 use agentiso_core::lifecycle::Operation;
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_core::team::{
-    AgentStatus, MailError, Message, NewMember, NewTeam, RoleName, TeamLimits, TeamName, TeamRefusal, TeamState,
+    AgentStatus, MailError, Message, NewMember, NewTeam, RoleName, TeamLimits, TeamName, TeamRefusal,
+    TeamState,
 };
 use futures::StreamExt;
 use thiserror::Error;
@@ -113,7 +114,9 @@ impl TeamError {
             Self::Refused(TeamRefusal::TooDeep { .. }) => "make it below a team further up".to_owned(),
             Self::Refused(TeamRefusal::Going(_)) => "make another team".to_owned(),
             Self::Mail(MailError::NotAMember { .. }) => "team (action status) shows the members".to_owned(),
-            Self::Mail(MailError::TooLong(_)) => "put it into a note or a file, and send where it is".to_owned(),
+            Self::Mail(MailError::TooLong(_)) => {
+                "put it into a note or a file, and send where it is".to_owned()
+            }
             Self::OwnerActive { .. } => "wait until its session is idle for 60 s or has ended".to_owned(),
             Self::Member { source, .. } => return source.hint(),
             Self::Left { .. } => "try again once the cause is removed".to_owned(),
@@ -132,7 +135,11 @@ impl TeamError {
 
 impl Session {
     /// Makes a team with all its machines, or nothing. Dropping the future undoes it.
-    pub async fn create_team(&self, mut request: TeamRequest, progress: &Progress) -> Result<TeamInfo, OpError> {
+    pub async fn create_team(
+        &self,
+        mut request: TeamRequest,
+        progress: &Progress,
+    ) -> Result<TeamInfo, OpError> {
         self.refuse_when_closing()?;
         if let Some((golden, snapshot)) = &mut request.golden {
             let (found, ..) = self.admitted_snapshot(golden, snapshot, Operation::UseSnapshots)?;
@@ -165,7 +172,8 @@ impl Session {
     fn enter_team(&self, request: &TeamRequest) -> Result<(), OpError> {
         let member = |role: &RoleRequest| {
             let digits = Uuid::new_v4().as_u128() as u16;
-            let workspace = request.name.member_workspace(&role.name, digits).map_err(|_| OpError::Cancelled)?;
+            let workspace =
+                request.name.member_workspace(&role.name, digits).map_err(|_| OpError::Cancelled)?;
             Ok(NewMember {
                 name: role.name.clone(),
                 role: role.role.clone(),
@@ -232,7 +240,8 @@ impl Session {
         while let Some(made) = making.next().await {
             made?;
             done += 1;
-            progress.report(&format!("{done} of {total} members are there"), Some(done as f32 / total as f32));
+            progress
+                .report(&format!("{done} of {total} members are there"), Some(done as f32 / total as f32));
         }
         Ok(())
     }
@@ -401,7 +410,13 @@ pub(crate) async fn recover(shared: std::sync::Arc<Shared>) {
     let unfinished: Vec<TeamName> = {
         let state = shared.state();
         let half = |state: TeamState| matches!(state, TeamState::Creating | TeamState::Completing);
-        state.registry.teams.iter().filter(|(_, team)| half(team.state)).map(|(name, _)| name.clone()).collect()
+        state
+            .registry
+            .teams
+            .iter()
+            .filter(|(_, team)| half(team.state))
+            .map(|(name, _)| name.clone())
+            .collect()
     };
     let session = Session::open(shared, crate::registry::SessionKind::Shell);
     for team in unfinished {

@@ -7,6 +7,7 @@
 //! (`120.0`, `1e3`: several languages have no other numbers); a number in quotes is refused, because what looks
 //! like one may be a name.
 
+mod any;
 mod git;
 mod lists;
 mod names;
@@ -16,10 +17,11 @@ mod reader;
 mod values;
 mod words;
 
+pub(crate) use any::Any;
 pub(crate) use git::GitWord;
 pub(crate) use lists::{Commands, Given, Tasks, VaultQueries, Workspaces};
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
-pub(crate) use param::{Slot, input_schema};
+pub(crate) use param::{Param, Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
 pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text, Texts};

@@ -27,6 +27,7 @@ pub(crate) mod snapshot_diff;
 pub(crate) mod snapshot_list;
 pub(crate) mod snapshot_restore;
 pub(crate) mod swarm_run;
+pub(crate) mod vault;
 pub(crate) mod workspace_adopt;
 pub(crate) mod workspace_create;
 pub(crate) mod workspace_destroy;
@@ -40,8 +41,8 @@ pub(crate) mod workspace_prepare;
 pub(crate) mod workspace_start;
 pub(crate) mod workspace_stop;
 
-mod git;
 mod command;
+mod git;
 mod jobs;
 mod shared;
 mod snapshots;

@@ -142,7 +142,7 @@ pub(crate) fn stateless_meta() -> Value {
 pub(crate) struct World {
     daemon: Daemon,
     pub(crate) machines: Arc<FakeMachines>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 pub(crate) async fn world() -> World {
@@ -151,6 +151,18 @@ pub(crate) async fn world() -> World {
 
 pub(crate) async fn world_with(more: &str) -> World {
     let directory = tempfile::tempdir().expect("a directory");
+    let vault = directory.path().join("vault");
+    std::fs::create_dir(&vault).expect("a vault");
+    let more = format!("[vault]\nenabled = true\npath = \"{}\"\n", vault.display());
+    world_in(directory, &more).await
+}
+
+/// A world without a vault.
+pub(crate) async fn world_without_vault() -> World {
+    world_in(tempfile::tempdir().expect("a directory"), "").await
+}
+
+async fn world_in(directory: tempfile::TempDir, more: &str) -> World {
     let text = format!(
         "[server]\nstate_file = \"{}/state.json\"\n[pool]\nenabled = false\n{more}",
         directory.path().display()
@@ -159,10 +171,15 @@ pub(crate) async fn world_with(more: &str) -> World {
     let config = Config::parse(&text, &dirs).expect("a valid configuration");
     let machines = Arc::new(FakeMachines::default());
     let daemon = Daemon::open_with(config, machines.clone()).await.expect("a daemon");
-    World { daemon, machines, _directory: directory }
+    World { daemon, machines, directory }
 }
 
 impl World {
+    /// Where the notes are.
+    pub(crate) fn vault(&self) -> std::path::PathBuf {
+        self.directory.path().join("vault")
+    }
+
     pub(crate) fn session(&self) -> Session {
         self.daemon.open_session(SessionKind::Client)
     }

@@ -21,8 +21,7 @@ Examples:
 )]
 pub(crate) struct Arguments {
     /// A folder of the vault; without one, all of it
-    #[arg(default_value = "")]
-    folder: String,
+    folder: Option<String>,
     /// What is in folders below as well
     #[arg(long, short)]
     recursive: bool,
@@ -32,7 +31,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let folder = parsed(&arguments.folder, FolderPath::parse(&arguments.folder))?;
+    let folder = arguments.folder.as_deref().unwrap_or_default();
+    let folder = parsed(folder, FolderPath::parse(folder))?;
     let listing = open(context)?.list(&folder, arguments.recursive).map_err(failed)?;
     if arguments.json {
         output::json(&listing.entries)?;

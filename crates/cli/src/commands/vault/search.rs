@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     regex: bool,
     /// Only in this folder, or in notes whose path begins so
-    #[arg(long, value_name = "PATH", default_value = "")]
-    prefix: String,
+    #[arg(long, value_name = "PATH")]
+    prefix: Option<String>,
     /// Only in notes that have this tag
     #[arg(long)]
     tag: Option<String>,
@@ -45,9 +45,10 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         false => Pattern::plain(&arguments.query),
     };
     let tag = arguments.tag.as_deref().map(Tag::parse).transpose();
+    let prefix = arguments.prefix.as_deref().unwrap_or_default();
     let query = Query {
         pattern,
-        prefix: parsed(&arguments.prefix, FolderPath::parse(&arguments.prefix))?,
+        prefix: parsed(prefix, FolderPath::parse(prefix))?,
         tag: tag.map_err(|problem| Failure::usage(problem.to_string()))?,
         max_hits: arguments.max,
     };

@@ -1,0 +1,27 @@
+//! A value of any kind.
+
+use serde_json::{Map, Value, json};
+
+use super::param::{Param, Parameter, parameter};
+
+/// Anything that JSON can say, except `null`, which counts as left out.
+pub(crate) struct Any {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Any {
+    fn schema_of(&self) -> Value {
+        json!({})
+    }
+}
+
+parameter!(Any);
+
+impl Param for Any {
+    type Output = Value;
+
+    fn parse(&self, value: Value) -> Result<Value, Vec<String>> {
+        Ok(value)
+    }
+}
