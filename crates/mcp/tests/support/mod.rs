@@ -153,13 +153,13 @@ pub(crate) async fn world_with(more: &str) -> World {
     let directory = tempfile::tempdir().expect("a directory");
     let vault = directory.path().join("vault");
     std::fs::create_dir(&vault).expect("a vault");
-    let more = format!("[vault]\nenabled = true\npath = \"{}\"\n", vault.display());
+    let more = format!("{more}[vault]\nenabled = true\npath = \"{}\"\n", vault.display());
     world_in(directory, &more).await
 }
 
 /// A world without a vault.
 pub(crate) async fn world_without_vault() -> World {
-    world_in(tempfile::tempdir().expect("a directory"), "").await
+    world_in(tempfile::tempdir().expect("a directory"), "[rate_limit]\nenabled = false\n").await
 }
 
 async fn world_in(directory: tempfile::TempDir, more: &str) -> World {
