@@ -127,29 +127,17 @@ impl Tool {
     }
 }
 
-/// Success or failure: some clients check the structured content of failures against the schema as well.
-fn output_schema(properties: Value) -> Map<String, Value> {
-    let names: Vec<Value> = match &properties {
-        Value::Object(properties) => properties
-            .iter()
-            .filter(|(_, schema)| schema.get("optional").is_none())
-            .map(|(n, _)| n.as_str().into())
-            .collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Vec::new(),
-    };
-    let mut properties = properties;
-    if let Value::Object(properties) = &mut properties {
-        for schema in properties.values_mut().filter_map(Value::as_object_mut) {
-            schema.remove("optional");
-        }
-    }
+/// What every success has; docs/tools.md has the rest. Nothing is required, because some clients check the
+/// structured content of failures against the schema as well.
+fn output_schema(mut properties: Value) -> Map<String, Value> {
     let mut schema = Map::new();
     schema.insert("type".to_owned(), "object".into());
-    schema.insert("properties".to_owned(), properties);
-    schema.insert(
-        "anyOf".to_owned(),
-        serde_json::json!([{ "required": names }, { "required": ["code", "message"] }]),
-    );
+    if let Value::Object(properties) = &mut properties {
+        properties.retain(|_, schema| schema.get("optional").is_none());
+        if !properties.is_empty() {
+            schema.insert("properties".to_owned(), std::mem::take(properties).into());
+        }
+    }
     schema
 }
 

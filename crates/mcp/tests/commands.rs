@@ -40,8 +40,8 @@ async fn one_wrong_argument_keeps_every_command_from_running() {
     let mut client = Client::initialized(world.session(), "full", false).await;
     client.call("workspace_create", json!({"name": "a"})).await;
     for (ids, commands, part) in [
-        (json!([]), json!("wait"), "must not be empty"),
-        (json!(vec!["a"; 21]), json!("wait"), "at most 20"),
+        (json!([]), json!("wait"), "it must have 1 to 20"),
+        (json!(vec!["a"; 21]), json!("wait"), "it must have 1 to 20"),
         (json!(["a", "a"]), json!(["wait"]), "1 entries for 2 workspaces"),
         (json!(["a", "b c"]), json!("wait"), "[1] must be a workspace's name"),
         (json!(["a", "nobody"]), json!("wait"), "nobody"),

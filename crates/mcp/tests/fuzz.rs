@@ -263,12 +263,11 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
         }
         // What may be anything is never wrong.
         if dice.one_in(6) && !property["type"].is_null() {
-            // log_type takes every text.
-            let value = wrong(dice, property, name == "log_type");
+            let value = wrong(dice, name, property);
             object.insert(name.clone(), value);
             valid = false;
         } else {
-            let value = right(dice, property);
+            let value = right(dice, name, property);
             object.insert(name.clone(), value);
         }
     }
@@ -279,10 +278,19 @@ fn arguments(dice: &mut Dice, schema: &Value) -> (Value, bool) {
     (object.into(), valid)
 }
 
-fn right(dice: &mut Dice, schema: &Value) -> Value {
+/// How the pattern of a name begins; the length of the longest one follows.
+const NAMES: &str = r"^[\w.-]{1,";
+
+/// Names of workspaces have a pattern too, which the list leaves out because it has so many of them.
+fn pattern<'a>(name: &str, schema: &'a Value) -> Option<&'a str> {
+    let is_workspace = name.contains("workspace") || name == "merge_target";
+    schema["pattern"].as_str().or_else(|| is_workspace.then_some(r"^[\w.-]{1,128}$"))
+}
+
+fn right(dice: &mut Dice, name: &str, schema: &Value) -> Value {
     if let Some(choices) = schema["anyOf"].as_array() {
         let choice = dice.pick(choices);
-        return right(dice, &choice);
+        return right(dice, name, &choice);
     }
     if schema["type"].is_null() {
         return dice.pick(&[
@@ -307,14 +315,14 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
             let most = if dice.one_in(50) { most } else { most.min(12) };
             let least = schema["minItems"].as_u64().unwrap_or(0);
             let items = least + dice.below(most + 1 - least);
-            (0..items).map(|_| right(dice, &schema["items"])).collect()
+            (0..items).map(|_| right(dice, name, &schema["items"])).collect()
         }
         "object" if schema["properties"].is_object() => {
             let required = schema["required"].as_array().unwrap();
             let properties = schema["properties"].as_object().unwrap();
             let given = properties.iter().filter_map(|(name, property)| {
                 let is_given = required.contains(&json!(name)) || dice.one_in(2);
-                is_given.then(|| (name.clone(), right(dice, property)))
+                is_given.then(|| (name.clone(), right(dice, name, property)))
             });
             Value::Object(given.collect())
         }
@@ -325,12 +333,13 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
                 (name.to_owned(), json!(value))
             })))
         }
-        "string" => json!(match (schema["enum"].as_array(), schema["pattern"].as_str()) {
+        "string" => json!(match (schema["enum"].as_array(), pattern(name, schema)) {
             (Some(words), _) => dice.pick(words).as_str().unwrap().to_owned(),
             (None, Some("^/")) =>
                 dice.pick(&["/", "/x/../y", "/ü \n\"'", "/a;rm -rf /", "//", "/\u{202e}"]).to_owned(),
-            (None, Some("^[A-Za-z0-9._-]+$")) => {
-                let longest = "n".repeat(schema["maxLength"].as_u64().unwrap() as usize);
+            (None, Some(pattern)) if pattern.starts_with(NAMES) => {
+                let longest = pattern[NAMES.len()..].trim_end_matches("}$").parse().unwrap();
+                let longest = "n".repeat(longest);
                 dice.pick(&["a", "A.b_c-9", "0", "x.y", "00000000-0000-0000-0000-000000000000", &longest])
                     .to_owned()
             }
@@ -339,13 +348,13 @@ fn right(dice: &mut Dice, schema: &Value) -> Value {
                 .to_owned(),
             (None, Some(_)) => dice.pick(&["0644", "755", "0o600", "7777", "0"]).to_owned(),
             (None, None) =>
-                dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(200)]).to_owned(),
+                dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(30)]).to_owned(),
         }),
         other => panic!("no generator for {other}"),
     }
 }
 
-fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
+fn wrong(dice: &mut Dice, name: &str, schema: &Value) -> Value {
     if schema["anyOf"].is_array() {
         return dice.pick(&[
             json!(1),
@@ -360,7 +369,7 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
     let kind = schema["type"].as_str().unwrap();
     let other_types =
         [json!([]), json!([1, [2]]), json!(1.5e-3), json!({"a": {"b": null}}), json!(true), json!("text")];
-    let specific: Vec<Value> = match (kind, schema["pattern"].as_str(), schema["enum"].is_array()) {
+    let specific: Vec<Value> = match (kind, pattern(name, schema), schema["enum"].is_array()) {
         ("integer", ..) => {
             vec![
                 json!(-1),
@@ -382,7 +391,7 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
         ("string", Some("^/"), _) => {
             vec![json!(""), json!("relative"), json!("/nul\0"), json!(format!("/{}", "x".repeat(5000)))]
         }
-        ("string", Some(pattern), _) if pattern.starts_with("^[A-Z") => {
+        ("string", Some(pattern), _) if pattern.starts_with(NAMES) => {
             vec![
                 json!(""),
                 json!("a b"),
@@ -406,7 +415,8 @@ fn wrong(dice: &mut Dice, schema: &Value, any_text_is_right: bool) -> Value {
         ("string", Some(_), _) => {
             vec![json!("888"), json!("rwx"), json!("0x1"), json!("77777777777777777777")]
         }
-        ("string", None, true) if !any_text_is_right => vec![json!("RUNNING"), json!("")],
+        // log_type takes every text.
+        ("string", None, true) if name != "log_type" => vec![json!("RUNNING"), json!("")],
         _ => Vec::new(),
     };
     if !specific.is_empty() && dice.one_in(2) {

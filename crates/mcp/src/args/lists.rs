@@ -1,10 +1,10 @@
 //! Lists of things that are more than texts: workspaces, tasks, questions to the vault.
 
-use agentiso_core::names::{MAX_NAME_LEN, MAX_TASK_LEN, TaskName, WorkspaceRef};
+use agentiso_core::names::{MAX_TASK_LEN, TaskName, WorkspaceRef};
 use agentiso_daemon::SwarmTask;
 use serde_json::{Map, Value, json};
 
-use super::names::{GuestFile, NAME_PATTERN, Workspace};
+use super::names::{GuestFile, Workspace, name_schema};
 use super::param::{Param, Parameter, parameter};
 use super::values::{Choice, Env, Text};
 use super::words::{describe, echo, string};
@@ -75,8 +75,7 @@ pub(crate) struct Workspaces {
 
 impl Workspaces {
     fn schema_of(&self) -> Value {
-        let item = json!({ "type": "string", "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN });
-        json!({ "type": "array", "items": item, "minItems": 1, "maxItems": self.max })
+        json!({ "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": self.max })
     }
 }
 
@@ -150,7 +149,7 @@ impl Tasks {
         let item = json!({
             "type": "object",
             "properties": {
-                "name": { "type": "string", "maxLength": MAX_TASK_LEN, "pattern": NAME_PATTERN },
+                "name": name_schema(MAX_TASK_LEN),
                 "command": { "type": "string", "minLength": 1 },
                 "workdir": { "type": "string", "pattern": "^/" },
                 "env": { "type": "object", "additionalProperties": { "type": "string" } },

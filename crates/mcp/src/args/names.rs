@@ -3,14 +3,16 @@
 use agentiso_core::names::{
     ImageName, MAX_NAME_LEN, MAX_PREFIX_LEN, NamePrefix, SnapshotName, WorkspaceName, WorkspaceRef,
 };
-use agentiso_core::paths::{GuestPath, MAX_PATH_LEN};
+use agentiso_core::paths::GuestPath;
 use serde_json::{Map, Value, json};
 
 use super::param::{Param, Parameter, parameter};
 use super::words::string;
 
-/// What names of workspaces and images are made of, as JSON Schema says it.
-pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9._-]+$";
+/// What names of workspaces and images are made of, as JSON Schema says it: in few words, because it is said often.
+pub(super) fn name_schema(longest: usize) -> Value {
+    json!({ "type": "string", "pattern": format!(r"^[\w.-]{{1,{longest}}}$") })
+}
 
 /// Which workspace is meant: a name or a UUID.
 pub(crate) struct Workspace {
@@ -20,7 +22,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+        json!({ "type": "string" })
     }
 }
 
@@ -51,7 +53,7 @@ pub(crate) struct NewName {
 
 impl NewName {
     fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+        name_schema(MAX_NAME_LEN)
     }
 }
 
@@ -73,7 +75,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+        name_schema(MAX_NAME_LEN)
     }
 }
 
@@ -101,10 +103,9 @@ impl Prefix {
     }
 
     fn schema_of(&self) -> Value {
-        json!({
-            "type": "string", "minLength": 1, "maxLength": MAX_PREFIX_LEN, "pattern": NAME_PATTERN,
-            "default": self.default,
-        })
+        let mut schema = name_schema(MAX_PREFIX_LEN);
+        schema["default"] = self.default.into();
+        schema
     }
 }
 
@@ -126,7 +127,7 @@ pub(crate) struct Image {
 
 impl Image {
     fn schema_of(&self) -> Value {
-        json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME_LEN, "pattern": NAME_PATTERN })
+        name_schema(MAX_NAME_LEN)
     }
 }
 
@@ -149,7 +150,7 @@ pub(crate) struct GuestFile {
 
 impl GuestFile {
     fn schema_of(&self) -> Value {
-        json!({ "type": "string", "pattern": "^/", "maxLength": MAX_PATH_LEN })
+        json!({ "type": "string", "pattern": "^/" })
     }
 }
 

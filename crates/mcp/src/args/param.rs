@@ -84,7 +84,7 @@ pub(crate) fn input_schema(slots: &[Slot], target_may_be_left_out: bool) -> Map<
         .map(|slot| {
             let mut schema = slot.parameter().schema();
             if matches!(slot, Slot::Target(_)) && target_may_be_left_out {
-                let about = "Workspace name or UUID; may be left out while you own exactly one.";
+                let about = "Name or UUID; may be left out while you own exactly one.";
                 schema.insert("description".to_owned(), about.into());
             }
             (slot.parameter().name().to_owned(), schema.into())

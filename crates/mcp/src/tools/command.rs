@@ -32,12 +32,12 @@ pub(super) const COMMAND: Text = Text {
     nul: false,
 };
 pub(super) const WORKDIR: GuestFile =
-    GuestFile { name: "workdir", about: "Absolute path to run in. Default: /root." };
+    GuestFile { name: "workdir", about: "Directory to run in. Default: /root." };
 pub(super) const ENV: Env =
-    Env { name: "env", about: "Environment variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
+    Env { name: "env", about: "Variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
 pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {
     name: "max_output_bytes",
-    about: "Most bytes of stdout, and of stderr, to return. Of longer output you get beginning and end.",
+    about: "For stdout and stderr each. Of more you get beginning and end.",
     min: 1,
     max: MAX_OUTPUT,
     default: Some(DEFAULT_OUTPUT),

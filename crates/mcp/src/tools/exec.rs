@@ -31,7 +31,7 @@ const TIMEOUT_SECS: Integer = Integer {
 };
 const BACKGROUND_AFTER: Integer = Integer {
     name: "background_after_secs",
-    about: "If it still runs after this time, return job_id and the output so far and let it go on in the background.",
+    about: "After this time return job_id and the output so far, and let it go on in the background.",
     min: 1,
     max: MAX_SECS,
     default: None,
@@ -40,9 +40,9 @@ const BACKGROUND_AFTER: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "exec",
     title: "Run a command",
-    description: "Run a shell command in a workspace and wait for it. Returns exit_code, stdout and stderr; a non-zero \
-                  exit_code is not an error. Every call is a new shell: use workdir and env, or cd within the command. \
-                  To write files use file_write.",
+    description: "Run a shell command in a workspace and wait for it. A non-zero exit_code is not an \
+                  error. Every call is a new shell: use workdir and env, or cd within the command. To \
+                  write files use file_write.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&COMMAND),

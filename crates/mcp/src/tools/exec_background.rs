@@ -37,10 +37,9 @@ const ACTION: Choice<Action> = Choice {
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_background",
     title: "Run commands in the background",
-    description: "Start a command that goes on while you do something else: servers, long builds. poll gives exit_code \
-                  when it has ended and its output so far, or from an offset; kill ends it and all it started. Jobs \
-                  belong to the machine: they outlive your session and come along in snapshots with memory. For \
-                  commands that end soon use exec.",
+    description: "Start a command that goes on while you do something else: a server, a long build. poll \
+                  gives its output so far, and exit_code once it has ended; kill ends it with all it \
+                  started. Jobs outlive your session. For commands that end soon use exec.",
     slots: &[
         Slot::Optional(&ACTION),
         Slot::Target(&WORKSPACE),

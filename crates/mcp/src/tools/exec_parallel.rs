@@ -41,9 +41,8 @@ const TIMEOUT_SECS: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "exec_parallel",
     title: "Run commands in several workspaces",
-    description: "Run shell commands in up to 20 workspaces at the same time, such as forks that try different ideas, \
-                  and wait for all. Results come in the order of workspace_ids; one that fails or times out does not \
-                  stop the others. For one workspace use exec.",
+    description: "Run commands in up to 20 workspaces at the same time, such as forks that try different \
+                  ideas, and wait for all. One that fails does not stop the others.",
     slots: &[
         Slot::Required(&WORKSPACE_IDS),
         Slot::Required(&COMMANDS),

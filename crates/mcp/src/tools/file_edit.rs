@@ -33,8 +33,8 @@ const ALL: Flag = Flag {
 pub(crate) const TOOL: Tool = Tool {
     name: "file_edit",
     title: "Edit a file",
-    description: "Replace the first occurrence of a text in a file, or all. Give enough context to make it unique. If \
-                  the text is not there, the error shows the nearest. To replace a whole file use file_write.",
+    description: "Replace a text in a file. If it is not there, the error shows the nearest. To replace a \
+                  whole file use file_write.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&PATH),

@@ -16,9 +16,9 @@ const DIRECTION: Choice<Direction> = Choice {
 pub(crate) const TOOL: Tool = Tool {
     name: "file_transfer",
     title: "Copy files between host and workspace",
-    description: "Copy a file or a whole directory of any size between the transfer directory of the host and a \
-                  workspace, bytes and permissions as they are. It arrives whole or not at all; a file is replaced, a \
-                  directory must not exist yet or be empty. For text you write yourself use file_write.",
+    description: "Copy a file or directory of any size between the host's transfer directory and a \
+                  workspace. A file is replaced; a directory must be absent or empty. For text you write \
+                  yourself use file_write.",
     slots: &[
         Slot::Required(&DIRECTION),
         Slot::Target(&WORKSPACE),

@@ -10,8 +10,7 @@ const DEFAULT_REPO: &str = "/workspace";
 /// A commit message that goes through a command line, quoted.
 pub(super) const MAX_MESSAGE: usize = 16 * 1024;
 
-pub(super) const REPO: GuestFile =
-    GuestFile { name: "path", about: "Absolute path of the repository. Default: /workspace." };
+pub(super) const REPO: GuestFile = GuestFile { name: "path", about: "The repository. Default: /workspace." };
 
 pub(super) fn repo(path: Option<GuestPath>) -> Option<GuestPath> {
     path.or_else(|| GuestPath::parse(DEFAULT_REPO).ok())

@@ -24,16 +24,11 @@ pub(super) const JOB_ID: Integer = Integer {
     max: Integer::OPEN,
     default: None,
 };
-pub(super) const SIGNAL: Integer = Integer {
-    name: "signal",
-    about: "kill only: number of the signal, such as 15 to have it end in order.",
-    min: 1,
-    max: 31,
-    default: Some(KILL),
-};
+pub(super) const SIGNAL: Integer =
+    Integer { name: "signal", about: "kill: the signal's number.", min: 1, max: 31, default: Some(KILL) };
 pub(super) const STDOUT_OFFSET: Integer = Integer {
     name: "stdout_offset",
-    about: "poll only: skip this many bytes of stdout; the last poll's stdout_bytes gives only what is new.",
+    about: "poll: skip this many bytes. stdout_bytes of the last poll gives what is new.",
     min: 0,
     max: MAX_OFFSET,
     default: Some(0),

@@ -51,10 +51,10 @@ const BANDWIDTH_MBPS: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "network_policy",
     title: "Open or close a workspace's network",
-    description: "Change what a workspace may reach: nothing by default. Takes effect at once, running or stopped; \
-                  connections that are no longer allowed end. What is left out keeps its value; a list replaces the \
-                  list. Prefer allow_domains to allow_internet. Why a connection was refused is in workspace_logs \
-                  (log_type network).",
+    description: "Change what a workspace may reach: nothing by default. Takes effect at once, also on \
+                  open connections. What is left out stays; a list replaces the list. Prefer \
+                  allow_domains to allow_internet. workspace_logs (log_type network) says why a \
+                  connection was refused.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Optional(&ALLOW_INTERNET),

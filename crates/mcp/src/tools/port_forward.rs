@@ -42,8 +42,8 @@ const HOST_PORT: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "port_forward",
     title: "Forward a port of the host into a workspace",
-    description: "Reach a server inside a workspace at 127.0.0.1 of the host, and only there. Lasts until it is \
-                  removed or the workspace is destroyed. The server must listen on 0.0.0.0 or the workspace's address.",
+    description: "Reach a server inside a workspace at 127.0.0.1 of the host. Lasts until it is removed \
+                  or the workspace is destroyed. The server must not listen on localhost alone.",
     slots: &[
         Slot::Required(&ACTION),
         Slot::Target(&WORKSPACE),

@@ -8,17 +8,14 @@ use crate::answer::Answer;
 use crate::args::{Env, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const VARS: Env = Env {
-    name: "vars",
-    about: "Names and values. PATH, IFS, ENV, BASH_ENV and LD_* are refused; then none is set.",
-};
+const VARS: Env =
+    Env { name: "vars", about: "Names and values. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "set_env",
     title: "Set environment variables",
-    description: "Set variables for all commands started in a workspace from now on, such as API keys; env of a call \
-                  wins. Kept in the machine's memory only: they come along in snapshots with memory and are gone after \
-                  a stop. For one command use env of exec.",
+    description: "Set variables for all commands run in a workspace from now on, such as API keys. Kept \
+                  in its memory only: gone after a stop, there in snapshots with memory.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&VARS)],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: true },

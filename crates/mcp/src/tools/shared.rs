@@ -12,9 +12,9 @@ pub(super) const MAX_FILE: u64 = 32 * 1024 * 1024;
 /// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
 pub(super) const MAX_COMMAND: usize = 128 * 1024 - 1;
 
-pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about: "Workspace name or UUID." };
+pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about: "Its name or UUID." };
 
-pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path in the workspace." };
+pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path." };
 
 /// A failure of a file tool: it names the path, and has advice for what the guest refuses.
 pub(super) fn file_failure(error: OpError, path: &GuestPath) -> Failure {

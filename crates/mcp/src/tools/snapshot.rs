@@ -32,22 +32,19 @@ const ACTION: Choice<Action> = Choice {
     default: None,
     otherwise: None,
 };
-const NAME: Snapshot = Snapshot {
-    name: "name",
-    about: "Name of the snapshot, unique in the workspace. Required for all actions but list.",
-};
+const NAME: Snapshot =
+    Snapshot { name: "name", about: "Of the snapshot. Required for all actions but list." };
 const MEMORY: Flag = Flag {
-    about: "create only: keep memory and running processes as well as the disk. restore and fork then bring them back.",
+    about: "create: keep memory too, so that restore and fork bring running processes back.",
     ..INCLUDE_MEMORY
 };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "snapshot",
     title: "Take, restore and manage snapshots",
-    description: "Snapshots of a workspace's disk, and of its memory if wanted. Cheap: create one before every risky \
-                  step, restore it if the step goes wrong. create needs a running workspace, which goes on. restore \
-                  discards the current state, ends with the workspace running and deletes no snapshot. delete is \
-                  refused while forks of the snapshot exist.",
+    description: "Snapshots of a workspace's disk, and of its memory if wanted. Cheap: create one before \
+                  every risky step, restore it if the step goes wrong. create needs a running workspace, \
+                  which goes on; restore discards the current state and keeps all snapshots.",
     slots: &[
         Slot::Required(&ACTION),
         Slot::Target(&WORKSPACE),

@@ -15,13 +15,13 @@ use crate::registry::{Call, Running};
 
 pub(super) const HOST_PATH: Text = Text {
     name: "host_path",
-    about: "Path in the transfer directory of the host, relative to it or absolute. Links are not followed.",
+    about: "Path in the transfer directory, relative to it or absolute.",
     min: 1,
     max: MAX_PATH_LEN,
     nul: false,
 };
 pub(super) const GUEST_PATH: GuestFile =
-    GuestFile { name: "guest_path", about: "Absolute path in the workspace. Missing directories are made." };
+    GuestFile { name: "guest_path", about: "Absolute path; missing directories are made." };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {

@@ -9,10 +9,8 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Flag, Invalid, Reader, Slot, Workspace};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const WORKSPACE: Workspace = Workspace {
-    name: "workspace_id",
-    about: "Workspace name or UUID; left out: all that have no live owner.",
-};
+const WORKSPACE: Workspace =
+    Workspace { name: "workspace_id", about: "Name or UUID. Left out: all that have no live owner." };
 const FORCE: Flag = Flag {
     name: "force",
     about: "Also from a session that is still there but made no call for 60 s.",
@@ -22,8 +20,8 @@ const FORCE: Flag = Flag {
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_adopt",
     title: "Adopt workspaces",
-    description: "Take over workspaces of sessions that ended, one or all, to use them in this session. Needed when a \
-                  tool says a workspace is not owned. Counts against your quota.",
+    description: "Take over workspaces of sessions that ended, one or all. Needed when a tool says a \
+                  workspace is not owned.",
     slots: &[Slot::Optional(&WORKSPACE), Slot::Optional(&FORCE)],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: true },

@@ -11,10 +11,7 @@ use crate::answer::Answer;
 use crate::args::{Flag, Image, Integer, Invalid, NewName, Policy, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const NAME: NewName = NewName {
-    name: "name",
-    about: "Unique name, 1-128 letters, digits, '.', '_' or '-'. Made up if left out.",
-};
+const NAME: NewName = NewName { name: "name", about: "Unique name. Made up if left out." };
 const BASE_IMAGE: Image = Image { name: "base_image", about: "Image to start from. Default: the server's." };
 const VCPUS: Integer = Integer {
     name: "vcpus",

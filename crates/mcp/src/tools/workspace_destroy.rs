@@ -11,8 +11,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_destroy",
     title: "Destroy a workspace",
-    description: "Delete a workspace with its disk and snapshots, for good. To keep the disk use workspace_stop. Also \
-                  works on workspaces left behind by sessions that ended.",
+    description: "Delete a workspace with its disk and snapshots, for good. To keep the disk use \
+                  workspace_stop.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },

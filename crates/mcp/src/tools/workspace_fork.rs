@@ -19,20 +19,17 @@ const MAX_SETUP_COMMANDS: usize = 50;
 
 const SNAPSHOT_NAME: Snapshot =
     Snapshot { name: "snapshot_name", about: "Which of its snapshots to start from." };
-const NEW_NAME: NewName = NewName {
-    name: "new_name",
-    about: "Name of the fork. Made up if left out; ignored if count is above 1.",
-};
+const NEW_NAME: NewName = NewName { name: "new_name", about: "Name of a single fork. Made up if left out." };
 const COUNT: Integer =
     Integer { name: "count", about: "How many forks.", min: 1, max: MAX_FORKS, default: Some(1) };
 const NAME_PREFIX: Prefix = Prefix {
     name: "name_prefix",
-    about: "Several forks are named PREFIX-1, PREFIX-2, ...; ignored if count is 1.",
+    about: "Several forks are named PREFIX-1, PREFIX-2, ...",
     default: DEFAULT_PREFIX,
 };
 const SETUP_COMMANDS: Texts = Texts {
     name: "setup_commands",
-    about: "Shell commands to run in each fork, one after the other. A fork in which one fails is destroyed.",
+    about: "Shell commands to run in each fork. If one fails, that fork is destroyed.",
     max_items: MAX_SETUP_COMMANDS,
     max: MAX_COMMAND,
 };
@@ -40,9 +37,8 @@ const SETUP_COMMANDS: Texts = Texts {
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_fork",
     title: "Fork a workspace",
-    description: "Make new workspaces from a snapshot of one: machines of their own that start with its disk and, if \
-                  the snapshot has memory, its running processes. To try several ideas at once, fork with count. \
-                  The source goes on untouched; it may be stopped.",
+    description: "Make new workspaces from a snapshot of one, with its disk and, if the snapshot has \
+                  memory, its running processes. To try several ideas at once, fork with count.",
     slots: &[
         Slot::Target(&WORKSPACE),
         Slot::Required(&SNAPSHOT_NAME),

@@ -12,8 +12,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_info",
     title: "Inspect a workspace",
-    description: "Everything about one workspace: state, address, size, network policy, snapshots, disk use, what it was \
-                  forked from, and why it stopped if it did so by itself.",
+    description: "Everything about one workspace: state, address, size, network policy, snapshots, disk \
+                  use, and why it stopped if it did so by itself.",
     slots: &[Slot::Target(&WORKSPACE)],
     output,
     hints: Hints::READS,

@@ -24,8 +24,8 @@ const STATE_FILTER: Choice<PublicState> = Choice {
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_list",
     title: "List workspaces",
-    description: "List all workspaces with state, address and size. Those with owned:false belong to another session; \
-                  workspace_adopt takes over what was left behind.",
+    description: "List all workspaces with state, address and size. Those with owned:false belong to \
+                  another session.",
     slots: &[Slot::Optional(&STATE_FILTER)],
     output,
     hints: Hints::READS,

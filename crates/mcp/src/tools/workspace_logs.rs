@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 256 * 1024;
 /// An unknown word means all, as it did for earlier clients.
 const LOG_TYPE: Choice<LogKind> = Choice {
     name: "log_type",
-    about: "console: the kernel's. stderr: the virtualiser's. network: connections opened and refused, with the reason.",
+    about: "console: the kernel's. stderr: the virtualiser's. network: connections, refused ones with the reason.",
     words: &[
         ("console", LogKind::Console),
         ("stderr", LogKind::Stderr),
@@ -36,8 +36,8 @@ const MAX_LINES: Integer = Integer {
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_logs",
     title: "Read boot and machine logs",
-    description: "Last lines of a workspace's console and of its virtualiser's messages. Use it when a workspace does \
-                  not boot or died, or a connection fails; logs of programs inside are files, read them with exec or file_read.",
+    description: "Last lines of a workspace's console, of its virtualiser and of its network. Use it when \
+                  a workspace does not boot, died, or a connection fails.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&LOG_TYPE), Slot::Optional(&MAX_LINES)],
     output,
     hints: Hints::READS,

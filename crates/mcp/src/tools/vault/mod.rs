@@ -14,9 +14,8 @@ use crate::registry::{Call, Hints, Running, Tool};
 pub(crate) const TOOL: Tool = Tool {
     name: "vault",
     title: "Read, write and search notes",
-    description: "Markdown notes on the host, shared by all sessions and kept when workspaces are destroyed: plans, \
-                  findings, task boards. Needs no workspace. Paths are relative to the vault. Files inside a workspace \
-                  are for file_read and file_write.",
+    description: "Markdown notes on the host, shared by all sessions and kept when workspaces are \
+                  destroyed: plans, findings, task boards. Paths are relative to the vault.",
     slots: params::SLOTS,
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },
