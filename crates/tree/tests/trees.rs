@@ -83,6 +83,9 @@ fn archive(entries: &[(EntryType, &[u8], &[u8])]) -> Vec<u8> {
     builder.into_inner().expect("finished")
 }
 
+/// Kind, name, and content or target.
+type Entry<'a> = (EntryType, &'a [u8], &'a [u8]);
+
 #[test]
 fn nothing_is_made_outside_of_the_directory() {
     use EntryType::{Block, Char, Continuous, Fifo, GNULongName, Link, Regular, Symlink, XHeader};
@@ -90,7 +93,7 @@ fn nothing_is_made_outside_of_the_directory() {
     let deep = [b"a/".repeat(500), b"b\0".to_vec()].concat();
     let outside = tempfile::tempdir().expect("a directory");
     let target = outside.path().as_os_str().as_encoded_bytes();
-    let cases: Vec<Vec<(EntryType, &[u8], &[u8])>> = vec![
+    let cases: Vec<Vec<Entry<'_>>> = vec![
         vec![(Regular, b"../escaped", b"x")],
         vec![(Regular, b"a/../../escaped", b"x")],
         vec![(Regular, b"/tmp/agentiso-escaped", b"x")],

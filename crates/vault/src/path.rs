@@ -55,7 +55,7 @@ pub struct FolderPath(String);
 impl FolderPath {
     /// `""`, `"."` and `"/"` are all the root: callers mean the same by them.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        if text.starts_with('/') && text.trim_start_matches('/') != "" {
+        if text.starts_with('/') && !text.trim_start_matches('/').is_empty() {
             return Err(PathError::Absolute);
         }
         Ok(Self(names(text)?.join("/")))

@@ -13,13 +13,13 @@ pub(crate) const MAX_COMPILED: usize = 2 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub enum Pattern {
-    Plain(Finder<'static>),
+    Plain(Box<Finder<'static>>),
     Expression(Regex),
 }
 
 impl Pattern {
     pub fn plain(text: &str) -> Self {
-        Self::Plain(Finder::new(text.as_bytes()).into_owned())
+        Self::Plain(Box::new(Finder::new(text.as_bytes()).into_owned()))
     }
 
     pub fn expression(text: &str) -> Result<Self, VaultError> {
@@ -46,10 +46,11 @@ impl Pattern {
 }
 
 pub(crate) fn bad_pattern(error: &regex::Error) -> VaultError {
-    let problem = match error {
-        regex::Error::CompiledTooBig(_) => "it would take too much memory".to_owned(),
+    let problem = if let regex::Error::CompiledTooBig(_) = error {
+        "it would take too much memory".to_owned()
+    } else {
         // The message draws the expression over several lines; the last one says what is wrong.
-        other => other.to_string().lines().last().unwrap_or_default().trim().chars().take(300).collect(),
+        error.to_string().lines().last().unwrap_or_default().trim().chars().take(300).collect()
     };
     VaultError::Pattern { problem }
 }

@@ -46,7 +46,7 @@ pub(crate) enum SeatError {
 
 #[derive(Debug)]
 pub(super) enum Backend {
-    Gateway { gateway: Gateway, paths: Paths },
+    Gateway { gateway: Gateway, paths: Box<Paths> },
     Bridge(Bridge),
 }
 
@@ -67,7 +67,7 @@ impl Backend {
                     limits: Limits::DEFAULT.within(open_files, config.resources.max_workspaces as usize),
                     ..GatewaySettings::new(names)
                 };
-                Self::Gateway { gateway: Gateway::new(settings), paths: config.paths.clone() }
+                Self::Gateway { gateway: Gateway::new(settings), paths: Box::new(config.paths.clone()) }
             }
             Chosen::Bridge => Self::Bridge(Bridge::open(BridgeSettings {
                 address: subnet.gateway,
