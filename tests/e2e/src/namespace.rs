@@ -29,6 +29,12 @@ impl Namespace {
         run(&[&["ip", "-n", &self.name], arguments].concat())
     }
 
+    /// Changes a setting of the namespace, as `sysctl` does.
+    pub(crate) fn set(&self, setting: &str, value: &str) -> Result<(), String> {
+        let write = format!("echo {value} > /proc/sys/{setting}");
+        run(&["ip", "netns", "exec", &self.name, "sh", "-c", &write])
+    }
+
     /// A program in the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");

@@ -29,7 +29,7 @@ impl Session {
         let (workspace, handle, id) =
             self.admitted_snapshot(&request.source, &request.snapshot, Operation::UseSnapshots)?;
         let handle = handle.ok_or_else(|| OpError::Busy { name: workspace.name.clone() })?;
-        let (_, snapshot) = self.snapshot_of(&workspace, id).await?;
+        let (_, snapshot) = self.measured_snapshot_of(&workspace, id).await?;
         // The copy of the disk, which is there while the file is written, holds the image as well.
         let copy_bytes = snapshot.referenced_bytes.unwrap_or(0).saturating_add(workspace.image.virtual_size);
         let promise = self.shared().space.promise(self.shared().machines.host_space(), copy_bytes)?;
@@ -97,7 +97,7 @@ impl Session {
         let seed = ImportSeed { file, snapshot, machine, with_memory, _room: room };
         let born = self.bear(reserved.clone(), Seed::File(Box::new(seed)), progress).born().await?;
         let (_, delivered) = born.accept(self)?;
-        let (workspace, snapshot) = self.snapshot_of(&reserved, snapshot).await?;
+        let (workspace, snapshot) = self.measured_snapshot_of(&reserved, snapshot).await?;
         Ok(Imported { workspace, snapshot, boot_time_ms: delivered.boot_time_ms, warning: delivered.warning })
     }
 }

@@ -30,7 +30,7 @@ impl Session {
         let progress = progress.clone();
         let ask = |reply| Request::Snapshot { name, include_memory, progress, reply };
         let taken = self.ask(&workspace, handle, ask).await?;
-        let (workspace, snapshot) = self.snapshot_of(&workspace, taken.id).await?;
+        let (workspace, snapshot) = self.snapshot_of(&workspace, taken.id)?;
         Ok(SnapshotMade { workspace, snapshot, pause: taken.pause })
     }
 
@@ -52,7 +52,7 @@ impl Session {
         let progress = progress.clone();
         let back =
             self.ask(&workspace, handle, |reply| Request::Restore { snapshot, progress, reply }).await?;
-        let (workspace, snapshot) = self.snapshot_of(&workspace, snapshot).await?;
+        let (workspace, snapshot) = self.snapshot_of(&workspace, snapshot)?;
         Ok(Restored { workspace, snapshot, rung: back.rung, warning: back.warning })
     }
 
@@ -65,7 +65,7 @@ impl Session {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let (workspace, handle, snapshot) = self.admitted_snapshot(wanted, name, Operation::UseSnapshots)?;
-        let (_, info) = self.snapshot_of(&workspace, snapshot).await?;
+        let (_, info) = self.measured_snapshot_of(&workspace, snapshot).await?;
         self.ask(&workspace, handle, |reply| Request::DeleteSnapshot { snapshot, reply }).await?;
         Ok(info)
     }
@@ -97,16 +97,26 @@ impl Session {
         Ok((workspace.clone(), state.runners.get(&workspace.id).cloned(), snapshot))
     }
 
-    /// The views of a workspace and of one of its snapshots, with the sizes of that one.
-    pub(super) async fn snapshot_of(
+    /// With its sizes, for which all layers of the volume are looked at.
+    pub(super) async fn measured_snapshot_of(
         &self,
         workspace: &Workspace,
         id: SnapshotId,
     ) -> Result<(WorkspaceInfo, SnapshotInfo), OpError> {
-        let mut info = self.info_of(workspace)?;
+        let (workspace_info, mut snapshot) = self.snapshot_of(workspace, id)?;
         if let Some(usage) = self.volume_usage(workspace, SizesOf::Snapshot(id)).await {
-            info.snapshots.iter_mut().for_each(|snapshot| fill_in(snapshot, &usage));
+            fill_in(&mut snapshot, &usage);
         }
+        Ok((workspace_info, snapshot))
+    }
+
+    /// The views of a workspace and of one of its snapshots.
+    fn snapshot_of(
+        &self,
+        workspace: &Workspace,
+        id: SnapshotId,
+    ) -> Result<(WorkspaceInfo, SnapshotInfo), OpError> {
+        let info = self.info_of(workspace)?;
         let found = info.snapshots.iter().find(|snapshot| snapshot.id == id).cloned();
         let snapshot = found.ok_or_else(|| OpError::SnapshotNotFound {
             name: workspace.name.clone(),

@@ -67,7 +67,8 @@ pub trait Layers: Clone + Send + Sync + 'static {
     /// Puts a layer on top of another with the same content as the one it is on.
     fn rebase(&self, directory: &Path, layer: &LayerName, backing: &LayerName) -> Result<(), DiskError>;
 
-    /// What a directory that is not a layer takes on the host: all of it, and what nobody else has.
+    /// What a file, or a directory with its files, takes on the host: all of it, and what nobody else has. Nothing, if
+    /// it is not there.
     fn tree_bytes(&self, directory: &Path, name: &str) -> Result<TreeBytes, DiskError>;
 
     /// What [`Layers::commit`] would give back once `child` is gone.

@@ -49,6 +49,12 @@ struct Layer {
     blocks: BTreeMap<u64, u8>,
 }
 
+impl Layer {
+    fn used_bytes(&self) -> u64 {
+        self.blocks.len() as u64 * BLOCK
+    }
+}
+
 impl MemoryStorage {
     /// Makes an image, to be used in a [`Backing`](super::Backing).
     pub fn add_image(&self, path: &Path, virtual_bytes: u64, blocks: BTreeMap<u64, u8>) {
@@ -112,6 +118,10 @@ impl MemoryStorage {
 }
 
 impl State {
+    fn is_shared(&self, layer: usize) -> bool {
+        self.names.values().filter(|entry| **entry == Entry::Layer(layer)).count() > 1
+    }
+
     fn layer(&self, path: &Path) -> Result<usize, DiskError> {
         match self.names.get(path) {
             Some(Entry::Layer(layer)) => Ok(*layer),
@@ -170,8 +180,8 @@ impl Layers for MemoryStorage {
         Ok(Some(LayerInfo {
             backing: found.backing.clone(),
             virtual_bytes: found.virtual_bytes,
-            used_bytes: found.blocks.len() as u64 * BLOCK,
-            shared: state.names.values().filter(|entry| **entry == Entry::Layer(index)).count() > 1,
+            used_bytes: found.used_bytes(),
+            shared: state.is_shared(index),
         }))
     }
 
@@ -268,6 +278,11 @@ impl Layers for MemoryStorage {
     fn tree_bytes(&self, directory: &Path, name: &str) -> Result<TreeBytes, DiskError> {
         let state = self.state();
         let path = directory.join(name);
+        if let Ok(layer) = state.layer(&path) {
+            let all = state.layers[layer].used_bytes();
+            let shared = state.is_shared(layer);
+            return Ok(TreeBytes { all, unshared: if shared { 0 } else { all } });
+        }
         let bytes = state.inside(&path).map(|(_, entry)| match entry {
             Entry::Other(bytes) => *bytes,
             Entry::Directory | Entry::Record(_) | Entry::Layer(_) => 0,

@@ -158,18 +158,21 @@ impl Layers for Qcow2Storage {
 
     fn tree_bytes(&self, directory: &Path, name: &str) -> Result<TreeBytes, DiskError> {
         let path = directory.join(name);
-        let failed = || FileError::at("read the directory", &path);
-        let Some(entries) = found(fs::read_dir(&path)).map_err(failed())? else {
-            return Ok(TreeBytes::default());
-        };
+        let failed = || FileError::at("read", &path);
         let mut bytes = TreeBytes::default();
-        for entry in entries {
-            // A file that goes away while we look takes nothing.
-            let Some(meta) = found(entry.and_then(|entry| entry.metadata())).map_err(failed())? else {
-                continue;
-            };
-            bytes.all += used(&meta);
-            bytes.unshared += if meta.nlink() > 1 { 0 } else { used(&meta) };
+        let mut count = |meta: &fs::Metadata| {
+            bytes.all += used(meta);
+            bytes.unshared += if meta.nlink() > 1 { 0 } else { used(meta) };
+        };
+        match found(path.symlink_metadata()).map_err(failed())? {
+            Some(meta) if meta.is_dir() => {
+                for entry in fs::read_dir(&path).map_err(failed())? {
+                    // A file that goes away while we look takes nothing.
+                    let meta = found(entry.and_then(|entry| entry.metadata())).map_err(failed())?;
+                    meta.iter().for_each(&mut count);
+                }
+            }
+            file => file.iter().for_each(&mut count),
         }
         Ok(bytes)
     }

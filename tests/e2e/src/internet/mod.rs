@@ -76,6 +76,8 @@ impl Internet {
             outside.ip(&["address", "add", &format!("{address}/32"), "dev", "lo"])?;
         }
         host.ip(&["route", "add", "default", "via", RESOLVER])?;
+        // What the bridge forwards is answered by way of this interface; the gateway does not care.
+        host.set("net/ipv4/conf/out/forwarding", "1")?;
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
         services::certificate(dir.path())?;
         services::repository(dir.path())?;

@@ -15,6 +15,7 @@ mod policy;
 #[derive(Clone, Copy, Debug)]
 enum Backend {
     Gateway,
+    Bridge,
 }
 
 impl Backend {
@@ -23,6 +24,7 @@ impl Backend {
         match self {
             // The default.
             Self::Gateway => "",
+            Self::Bridge => "backend = \"bridge\"\n",
         }
     }
 }
@@ -34,6 +36,12 @@ macro_rules! on_every_backend {
             $(#[test]
             fn $case() {
                 crate::$module::$case(crate::Backend::Gateway);
+            })+
+        }
+        mod bridge {
+            $(#[test]
+            fn $case() {
+                crate::$module::$case(crate::Backend::Bridge);
             })+
         }
     };

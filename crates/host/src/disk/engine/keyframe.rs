@@ -26,6 +26,9 @@ pub(super) fn make(
 ) -> Result<Option<Keyframe>, DiskError> {
     let mut open = Open::at(layers, dir)?;
     if open.volume.flattening.is_none() {
+        if !is_long(&open, due.layers.max(2))? {
+            return Ok(None);
+        }
         let graph = open.graph()?;
         // What is being merged changes while it is looked at.
         let mut merges = graph.redundant(&open.volume).into_iter();
@@ -51,6 +54,19 @@ pub(super) fn make(
         open.save_with(changed, &made)?;
     }
     describe(&open)
+}
+
+/// Whether so many layers lie below the head, without a look at any that do not: this is asked after every snapshot.
+fn is_long<L: Layers>(open: &Open<'_, L>, layers: usize) -> Result<bool, DiskError> {
+    let mut below = open.volume.head.clone();
+    for _ in 0..layers {
+        let info = open.layers.inspect(open.dir, &below)?;
+        match info.and_then(|info| info.backing) {
+            Some(next) if next.is_own() && !open.volume.keyframes.contains(&next) => below = next,
+            Some(_) | None => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// The keyframe that waits to be adopted.

@@ -17,13 +17,15 @@ pub(in crate::disk) fn sizes(
     of: SizesOf,
 ) -> Result<VolumeSizes, DiskError> {
     let open = Open::at(layers, dir)?;
-    let graph = open.graph()?;
     let volume = &open.volume;
     let mut sizes = VolumeSizes { virtual_bytes: volume.virtual_bytes, ..VolumeSizes::default() };
-    sizes.used_bytes = graph.layers.iter().map(|(name, info)| alone(name, info)).sum();
-    for name in layers.names(dir)?.iter().filter(|name| memory_of(name).is_some()) {
+    for name in layers.names(dir)?.iter().filter(|name| is_counted(name)) {
         sizes.used_bytes += layers.tree_bytes(dir, name)?.unshared;
     }
+    if of == SizesOf::NoSnapshot {
+        return Ok(sizes);
+    }
+    let graph = open.graph()?;
     let asked = |snapshot: SnapshotId| match of {
         SizesOf::NoSnapshot => false,
         SizesOf::Snapshot(one) => one == snapshot,
@@ -45,6 +47,11 @@ pub(in crate::disk) fn sizes(
         sizes.snapshots.insert(*snapshot, snapshot_sizes);
     }
     Ok(sizes)
+}
+
+/// Whether a file or directory holds a part of the disk, or of a snapshot's memory.
+fn is_counted(name: &str) -> bool {
+    memory_of(name).is_some() || LayerName::parse(name).is_some_and(|layer| layer.is_own())
 }
 
 /// What removing a layer would give back.
