@@ -50,6 +50,20 @@ async fn tree(session: &Session) -> String {
 }
 
 #[tokio::test]
+async fn a_snapshot_waits_for_what_it_interrupts_and_is_not_lost_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (_daemon, session) = with_web(dir.path(), &world).await;
+    take(&session, "a", false).await;
+    world.inject(Fault::TidyingTakesLong);
+    world.hanging.notified().await;
+    take(&session, "b", false).await;
+    assert_eq!(volume(dir.path(), &web(&session).await).snapshots.len(), 2);
+    go_back(&session, "b").await;
+    assert_eq!(tree(&session).await, "a b<a*");
+}
+
+#[tokio::test]
 async fn a_disk_snapshot_brings_the_disk_back_and_the_workspace_runs() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());

@@ -72,8 +72,19 @@ impl Machine for FakeMachine {
         async move { self.world.settle(&self.data_dir, known) }.boxed()
     }
 
-    fn tidy<'a>(&'a self, _: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
-        async { Ok(()) }.boxed()
+    fn tidy<'a>(&'a self, interrupted: &'a CancellationToken) -> BoxFuture<'a, Result<(), SnapshotFailure>> {
+        let read = Volume::load(&self.data_dir).filter(|_| self.world.strikes(Fault::TidyingTakesLong));
+        let Some(volume) = read else { return async { Ok(()) }.boxed() };
+        let directory = self.data_dir.clone();
+        // What has begun goes on, whether somebody waits for it or not: in the real one, too, threads do it.
+        let interrupted = interrupted.clone();
+        self.world.hanging.notify_one();
+        let done = tokio::spawn(async move {
+            interrupted.cancelled().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            volume.save(&directory);
+        });
+        async move { done.await.map_err(|error| snapshot_failed(&error.to_string())) }.boxed()
     }
 
     fn identify<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), BootFailure>> {

@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     ImportFails,
     ImportHangs,
     SettleFails,
+    /// A volume that is put in order is read at the beginning and written at the end, when that is interrupted.
+    TidyingTakesLong,
     /// Nobody can tell which snapshot a disk descends from.
     OriginUnknown,
 }
