@@ -53,6 +53,7 @@ pub use machines::{
 };
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
+pub use agentiso_net::log::FlowRecord;
 pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{

@@ -221,7 +221,10 @@ fn the_shell_shows_and_changes_all_of_it() {
     let listed = test.cli_ok(&["net", "ls"]);
     assert!(listed.contains(&format!("127.0.0.1:{}", added["host_port"])), "{listed}");
     test.cli_ok(&["exec", "dev", "--", "perl", "-e", "gethostbyname(q(nowhere.test))"]);
-    assert!(test.cli_ok(&["net", "log", "dev"]).contains("nowhere.test is not allowed"));
+    for shown in [["net", "log", "dev"].as_slice(), &["net", "ls"], &["net", "ls", "--json"]] {
+        assert!(test.cli_ok(shown).contains("nowhere.test is not allowed"), "{shown:?}");
+    }
+    assert!(!test.cli_ok(&["net", "ls", "-n", "0"]).contains("nowhere.test"));
     test.cli_ok(&["net", "unforward", "dev", "8080"]);
     assert!(!test.cli_ok(&["net", "ls"]).contains("8080"));
     test.cli_ok(&["rm", "dev"]);

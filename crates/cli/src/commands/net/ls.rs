@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use agentiso_core::network::NetworkPolicy;
-use agentiso_daemon::{NetworkTrouble, PortForward};
+use agentiso_daemon::control::wire::{Event, Workspace};
+use agentiso_daemon::{FlowRecord, NetworkTrouble, PortForward};
 use serde_json::json;
 
 use crate::client::Client;
@@ -11,7 +12,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{output, runtime};
 
-/// List what each workspace may reach, and the ports that lead into it
+/// List what each workspace may reach, the ports that lead into it, and what it last connected to or was refused
 #[derive(clap::Args, Debug)]
 #[command(
     visible_alias = "list",
@@ -21,19 +22,22 @@ Examples:
   agentiso net ls --json | jq '.[] | select(.network.allow_internet) | .name'"
 )]
 pub(crate) struct Arguments {
+    /// How many of the last lines of each workspace's log; `agentiso net log` shows all
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 3)]
+    lines: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let workspaces = runtime::block_on(async { Client::open(context).await?.workspaces().await })??;
+    let workspaces = runtime::block_on(look(context, arguments.lines))??;
     if arguments.json {
-        let value = |workspace: &agentiso_daemon::control::wire::Workspace| {
+        let value = |(workspace, log): &(Workspace, Vec<FlowRecord>)| {
             json!({
                 "workspace_id": workspace.id, "name": workspace.name, "state": workspace.state,
                 "ip": workspace.ip, "network": workspace.network,
-                "problems": workspace.network_trouble.sentences(),
+                "problems": workspace.network_trouble.sentences(), "log": log,
             })
         };
         output::json(&workspaces.iter().map(value).collect::<Vec<_>>())?;
@@ -43,7 +47,7 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         output::line("no workspaces; `agentiso create` makes one")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let rows = workspaces.iter().map(|workspace| {
+    let rows = workspaces.iter().map(|(workspace, _)| {
         let network = &workspace.network;
         [
             workspace.name.clone(),
@@ -53,12 +57,33 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         ]
     });
     output::line(&output::table(["NAME", "IP", "MAY REACH", "FORWARDS"], rows.collect()))?;
-    for workspace in &workspaces {
+    for (workspace, log) in &workspaces {
         for problem in workspace.network_trouble.sentences() {
             output::line(&format!("{}: {}", workspace.name, output::printable(&problem)))?;
         }
+        for record in log {
+            output::line(&format!("{}: {record}", workspace.name))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All workspaces, each with the last lines of its log.
+async fn look(context: &Context, lines: usize) -> Result<Vec<(Workspace, Vec<FlowRecord>)>, Failure> {
+    let mut client = Client::open(context).await?;
+    let mut found = Vec::new();
+    for workspace in client.workspaces().await? {
+        let mut log = Vec::new();
+        let keep = |event: Event| {
+            if let Event::Flow(record) = event {
+                log.push(record);
+            }
+        };
+        // One that goes away while we look has no log any more.
+        let _ = client.net_log(&workspace.id.to_string(), lines, false, keep).await;
+        found.push((workspace, log));
+    }
+    Ok(found)
 }
 
 /// A policy in a few words.
