@@ -20,7 +20,7 @@ use super::place::Place;
 use crate::gateway::account::Account;
 use crate::gateway::flow::{End, PATIENCE};
 use crate::gateway::gate::Gate;
-use crate::gateway::settings::KEEP_ALIVE;
+use crate::gateway::settings::{ASKED_AT_THE_END, KEEP_ALIVE};
 use crate::rules::{Refusal, Transport};
 
 /// Until a listener that failed is asked again: too many open files, most likely.
@@ -244,6 +244,7 @@ async fn climb(
         }
         if length == Some(0) {
             let _ = host.shutdown().await;
+            let _ = set_tcp_keepidle(guest.as_ref(), ASKED_AT_THE_END);
             return Ok(());
         }
     }

@@ -21,7 +21,7 @@ use super::account::Account;
 use super::gate::Gate;
 use super::host::Host;
 use super::pool::Buffer;
-use super::settings::CONNECT_DEADLINE;
+use super::settings::{ASKED_AT_THE_END, CONNECT_DEADLINE};
 use super::stack::Stack;
 use crate::rules::Refusal;
 
@@ -155,6 +155,7 @@ impl Flow {
         if progress.guest_ended && !socket.can_recv() && progress.held.is_empty() && !progress.told_host {
             progress.told_host = true;
             self.host.end_writing();
+            socket.set_keep_alive(Some(ASKED_AT_THE_END.into()));
         }
         Ok(())
     }

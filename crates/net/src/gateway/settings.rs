@@ -38,6 +38,10 @@ pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a quiet guest is asked whether it is still there.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10 * 60);
 
+/// The same for a guest that has said its last, while its server keeps silent. A guest that is gone for good, and not
+/// only listening, forgets the connection after a minute and says so when it is asked.
+pub(crate) const ASKED_AT_THE_END: Duration = Duration::from_secs(15);
+
 /// A guest that has said nothing for so long, not even to a keep-alive, is gone. Long, because a VM may be paused.
 pub(crate) const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 
