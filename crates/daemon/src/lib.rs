@@ -36,6 +36,7 @@ mod space;
 mod sweep;
 mod templates;
 
+pub use agentiso_net::log::FlowRecord;
 pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
 pub use git::GitError;
@@ -53,7 +54,6 @@ pub use machines::{
 };
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
-pub use agentiso_net::log::FlowRecord;
 pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{

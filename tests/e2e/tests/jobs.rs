@@ -296,8 +296,10 @@ fn commands_run_in_several_workspaces_at_once() {
     assert_eq!(mixed["results"][2]["stdout"], "1\n/root\n");
 
     let refused = |arguments: Value| client.tool_error("exec_parallel", arguments);
-    refused(json!({"workspace_ids": [], "commands": "touch /ran"})).mentions(&["workspace_ids", "must have 1 to 20"]);
-    refused(json!({"workspace_ids": vec!["a"; 21], "commands": "touch /ran"})).mentions(&["at most 20"]);
+    refused(json!({"workspace_ids": [], "commands": "touch /ran"}))
+        .mentions(&["workspace_ids", "must have 1 to 20"]);
+    refused(json!({"workspace_ids": vec!["a"; 21], "commands": "touch /ran"}))
+        .mentions(&["must have 1 to 20"]);
     refused(json!({"workspace_ids": ["a", "b"], "commands": ["touch /ran"]})).mentions(&["1 entries for 2"]);
     refused(json!({"workspace_ids": ["a", "nobody"], "commands": "touch /ran"})).mentions(&["nobody"]);
     b.stop();
