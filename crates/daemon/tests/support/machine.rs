@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::guest::FakeGuest;
+use super::volume::Volume;
 use super::world::{Fault, World, snapshot_failed};
 
 #[derive(Debug)]
