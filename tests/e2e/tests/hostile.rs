@@ -179,6 +179,8 @@ fn random_arguments_against_every_tool_are_all_answered() {
             let mut arguments = random.arguments(&tool["inputSchema"], &target.id);
             match name {
                 "workspace_create" => arguments["vcpus"] = random.value(1),
+                // It makes a machine for every name that is one.
+                "workspace_prepare" => arguments["name"] = json!("no name"),
                 "exec" if arguments["timeout_secs"].as_u64().is_some_and(|t| t > 1) => {
                     arguments["timeout_secs"] = json!(1)
                 }
