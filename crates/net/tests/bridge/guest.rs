@@ -19,7 +19,7 @@ use crate::namespace::{Namespace, sh};
 use crate::world::GATEWAY;
 
 /// Nothing that is refused takes so long, and nothing that is allowed either.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) struct Guest {
     namespace: Namespace,
@@ -103,7 +103,7 @@ impl Guest {
         self.run(move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             socket.connect((to, port)).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            socket.set_read_timeout(Some(SOON)).unwrap();
             socket
         })
         .await
@@ -131,7 +131,6 @@ impl Guest {
         query.extend(b"\0\0\x01\0\x01");
         let socket = self.datagrams(GATEWAY, 53).await;
         self.run(move || {
-            socket.set_read_timeout(Some(SOON)).unwrap();
             socket.send(&query).unwrap();
             let mut space = [0; 2048];
             let length = socket.recv(&mut space).expect("the gateway answers");

@@ -97,6 +97,7 @@ fn a_machine_speaks_in_its_own_name_only() {
         settle().await;
         assert_eq!(count(), 1, "nothing else came through");
         assert_eq!(two.guest.heard(b"sixth-version"), 0);
+        assert_eq!(two.guest.heard(&[0x86, 0xdd, 0x60]), 0, "the host does not speak IPv6 either");
         // Both are still who they were.
         let socket = two.guest.datagrams(SERVER, 7).await;
         assert_eq!(two.guest.echo(&socket, b"hi").await.unwrap(), b"hi");
