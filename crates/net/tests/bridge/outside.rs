@@ -166,6 +166,6 @@ fn a_rate_holds_in_both_directions() {
         one.guest.run(move || (0..10_000).for_each(|_| drop(flood.send(&[7; 1200])))).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         let arrived = world.internet.datagrams.load(Ordering::SeqCst);
-        assert!((500..6000).contains(&arrived), "{arrived} of 10000");
+        assert!((100..6000).contains(&arrived), "{arrived} of 10000");
     });
 }
