@@ -57,6 +57,6 @@ pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{
     MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, Received,
-    RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
-    TeamError, TeamInfo, TeamRequest,
+    RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone,
+    TaskOutcome, TeamError, TeamInfo, TeamRequest,
 };

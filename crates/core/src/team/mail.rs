@@ -62,7 +62,8 @@ impl Mailbox {
     }
 
     fn put(&mut self, message: Message) {
-        let bytes = |mail: &VecDeque<Message>| mail.iter().map(|message| message.content.len()).sum::<usize>();
+        let bytes =
+            |mail: &VecDeque<Message>| mail.iter().map(|message| message.content.len()).sum::<usize>();
         while self.0.len() >= MAX_INBOX || bytes(&self.0) + message.content.len() > MAX_INBOX_BYTES {
             self.0.pop_front();
         }

@@ -243,7 +243,8 @@ impl Teams {
     /// The team that a machine belongs to.
     pub fn team_of(&self, workspace: &WorkspaceId) -> Option<(&TeamName, &Member)> {
         self.0.iter().find_map(|(name, team)| {
-            let member = team.members.iter().find(|member| member.workspace_id.as_ref() == Some(workspace))?;
+            let member =
+                team.members.iter().find(|member| member.workspace_id.as_ref() == Some(workspace))?;
             Some((name, member))
         })
     }

@@ -67,10 +67,7 @@ fn what_is_wrong_is_named() {
     let refuse = |teams: &mut Teams, wanted| teams.reserve(wanted, LIMITS).unwrap_err();
     assert_eq!(refuse(&mut teams, wanted("a", None, 5, 0)), TeamRefusal::NoRoles);
     assert!(matches!(refuse(&mut teams, wanted("a", None, 5, 6)), TeamRefusal::TooMany { limit: 5, .. }));
-    assert!(matches!(
-        refuse(&mut teams, wanted("a", None, 50, 21)),
-        TeamRefusal::TooMany { limit: 20, .. }
-    ));
+    assert!(matches!(refuse(&mut teams, wanted("a", None, 50, 21)), TeamRefusal::TooMany { limit: 20, .. }));
     let mut twice = wanted("a", None, 5, 2);
     twice.roles[1].name = twice.roles[0].name.clone();
     assert!(matches!(refuse(&mut teams, twice), TeamRefusal::DuplicateRole(_)));

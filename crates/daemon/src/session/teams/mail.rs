@@ -64,12 +64,7 @@ impl Session {
 
     /// Takes a member's oldest messages and results, so many of each. What was taken is not given again, also not after a
     /// restart.
-    pub async fn receive_messages(
-        &self,
-        team: &str,
-        agent: &str,
-        limit: usize,
-    ) -> Result<Received, OpError> {
+    pub async fn receive_messages(&self, team: &str, agent: &str, limit: usize) -> Result<Received, OpError> {
         let _call = self.begin_call();
         let (name, received) = self.shared().change(|registry| {
             let (name, team) = registry.own_team(team, self.id(), self.kind(), Instant::now())?;
