@@ -1,4 +1,5 @@
-//! Teams and the places in them.
+//! Teams and the places in them. What names look like is said by their complaints and not by their schemas: every client
+//! pays for the latter.
 
 use agentiso_core::team::{RoleName, TeamName};
 use agentiso_daemon::RoleRequest;
@@ -8,10 +9,6 @@ use super::lists::{each, field, object, unknown};
 use super::param::{Param, Parameter, parameter};
 use super::values::{Text, Texts};
 use super::words::string;
-
-/// What names of teams and roles are made of, as JSON Schema says it.
-const PATTERN: &str = "^[A-Za-z0-9-]+$";
-const MAX_LEN: usize = 64;
 
 /// Bytes of what is said about a member: it is in every card and in the ledger.
 const MAX_WORDS: usize = 4096;
@@ -25,7 +22,7 @@ pub(crate) struct Team {
 
 impl Team {
     fn schema_of(&self) -> Value {
-        json!({ "type": "string", "maxLength": MAX_LEN, "pattern": PATTERN })
+        json!({ "type": "string" })
     }
 }
 
@@ -51,9 +48,9 @@ impl Roles {
         let item = json!({
             "type": "object",
             "properties": {
-                "name": { "type": "string", "maxLength": MAX_LEN, "pattern": PATTERN },
+                "name": { "type": "string" },
                 "role": { "type": "string" },
-                "skills": { "type": "array", "items": { "type": "string", "minLength": 1 }, "maxItems": MAX_SKILLS },
+                "skills": { "type": "array", "items": { "type": "string" }, "maxItems": MAX_SKILLS },
                 "description": { "type": "string" },
             },
             "required": ["name", "role"],

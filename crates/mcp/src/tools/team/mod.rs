@@ -14,11 +14,10 @@ use crate::registry::{Call, Hints, Running, Tool};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "team",
-    title: "Work in a team of workspaces",
-    description: "One workspace per role, made and destroyed together; members reach each other by network and send \
-                  messages. A message of type task_assignment with content {task_id, command, workdir?, env?, \
-                  timeout_secs?} as JSON text runs in the recipient's workspace; receive gives its result. task_* keep a \
-                  board among the notes of the vault.",
+    title: "Teams of workspaces",
+    description: "One workspace per role, made and destroyed together. Members reach each other and send \
+                  messages; one of type task_assignment, with JSON {task_id, command, workdir?, env?, timeout_secs?} as \
+                  content, runs in the recipient's workspace, and receive gives the result. task_*: a board in the vault.",
     slots: params::SLOTS,
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },
@@ -27,11 +26,8 @@ pub(crate) const TOOL: Tool = Tool {
 
 /// Each action gives some of these.
 fn output() -> Value {
-    let (text, list) = (schema::optional("string"), schema::optional("array"));
-    json!({
-        "action": schema::text(), "state": text, "members": list, "teams": list, "message_id": text, "messages": list,
-        "daemon_results": list, "tasks": list,
-    })
+    let list = schema::optional("array");
+    json!({ "action": schema::text(), "members": list, "teams": list, "messages": list, "tasks": list })
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {

@@ -1,11 +1,11 @@
 //! The parameters of `team`. All are read before it is looked at which of them an action needs.
 
-use agentiso_core::names::{SnapshotName, WorkspaceRef};
+use agentiso_core::names::MAX_NAME_LEN;
 use agentiso_core::team::{MAX_CONTENT, MAX_INBOX, TeamName};
 use agentiso_daemon::RoleRequest;
 use agentiso_vault::board::Priority;
 
-use crate::args::{Choice, Integer, Reader, Roles, Slot, Snapshot, Team, Text, Texts, Workspace};
+use crate::args::{Choice, Integer, Reader, Roles, Slot, Team, Text, Texts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -52,8 +52,8 @@ const MAX_ROLES: usize = 100;
 pub(super) const DEFAULT_MAX_VMS: u64 = 10;
 pub(super) const DEFAULT_LIMIT: u64 = 10;
 
-/// Names of roles, types of messages, ids of tasks.
-const MAX_WORD: usize = 64;
+/// Names of members, types of messages, ids of tasks.
+const MAX_WORD: usize = MAX_NAME_LEN;
 
 /// Bytes of a title: four for each of its characters, of which the board allows 200.
 const MAX_TITLE: usize = 800;
@@ -64,14 +64,13 @@ pub(super) const NAME: Team = Team { name: "name", about: "The team; list needs 
 pub(super) const ROLES: Roles = Roles { name: "roles", about: "create: its members.", max: MAX_ROLES };
 const MAX_VMS: Integer = Integer {
     name: "max_vms",
-    about: "create: most members, those of teams below included.",
+    about: "create: most members, with teams below.",
     min: 1,
     max: Integer::OPEN,
     default: Some(DEFAULT_MAX_VMS),
 };
-const GOLDEN: Workspace = Workspace { name: "golden_workspace", about: "create: fork members from it." };
-pub(super) const BASE_SNAPSHOT: Snapshot =
-    Snapshot { name: "base_snapshot", about: "create: its snapshot. Default: golden." };
+pub(super) const GOLDEN: Text = word("golden_workspace", "create: fork members from it.");
+pub(super) const BASE_SNAPSHOT: Text = word("base_snapshot", "create: its snapshot. Default: golden.");
 const PARENT: Team = Team { name: "parent_team", about: "create: the team above." };
 pub(super) const AGENT: Text = word("agent", "Member that sends, receives or has the task.");
 pub(super) const TO: Text = word("to", "message: a member, or * for all others.");
@@ -102,12 +101,8 @@ const PRIORITY: Choice<Priority> = Choice {
     default: Some("medium"),
     otherwise: None,
 };
-const DEPENDS_ON: Texts = Texts {
-    name: "depends_on",
-    about: "task_create: task ids.",
-    max_items: MAX_DEPENDENCIES,
-    max: MAX_WORD,
-};
+const DEPENDS_ON: Texts =
+    Texts { name: "depends_on", about: "task_create: task ids.", max_items: MAX_DEPENDENCIES, max: MAX_WORD };
 
 const fn text(name: &'static str, about: &'static str, max: usize) -> Text {
     Text { name, about, min: 1, max, nul: false }
@@ -143,8 +138,8 @@ pub(super) struct Given {
     pub(super) name: Maybe<TeamName>,
     pub(super) roles: Maybe<Vec<RoleRequest>>,
     pub(super) max_vms: Maybe<u64>,
-    pub(super) golden: Maybe<WorkspaceRef>,
-    pub(super) base_snapshot: Maybe<SnapshotName>,
+    pub(super) golden: Maybe<String>,
+    pub(super) base_snapshot: Maybe<String>,
     pub(super) parent: Maybe<TeamName>,
     pub(super) agent: Maybe<String>,
     pub(super) to: Maybe<String>,

@@ -1,18 +1,17 @@
 //! What is to be done, with what it needs: parsed, and complained about where something is missing.
 
-use agentiso_core::names::SnapshotName;
 use agentiso_core::team::TeamName;
 use agentiso_daemon::TeamRequest;
 use agentiso_vault::board::Priority;
 
 use super::params::{
-    self, AGENT, Action, BASE_SNAPSHOT, CONTENT, DEFAULT_LIMIT, DEFAULT_MAX_VMS, Given, Maybe, NAME, ROLES,
-    TASK_ID, TITLE, TO,
+    self, AGENT, Action, BASE_SNAPSHOT, CONTENT, DEFAULT_LIMIT, DEFAULT_MAX_VMS, GOLDEN, Given, Maybe, NAME,
+    ROLES, TASK_ID, TITLE, TO,
 };
-use crate::args::{Param, Reader};
+use crate::args::{Param, Reader, Snapshot, Workspace};
 
 /// The snapshot that members are forked from, from the tool contract.
-const GOLDEN: &str = "golden";
+const DEFAULT_SNAPSHOT: &str = "golden";
 
 pub(super) enum Work {
     Create(TeamRequest),
@@ -77,15 +76,18 @@ fn create(given: Given, need: &mut Need<'_>) -> Option<TeamRequest> {
     if let (Some(None), Some(Some(_))) = (&given.golden, &given.base_snapshot) {
         need.args.complain(BASE_SNAPSHOT.name, "is of no use without golden_workspace".to_owned());
     }
-    let snapshot = match given.base_snapshot? {
-        Some(snapshot) => snapshot,
-        None => SnapshotName::parse(GOLDEN).ok()?,
+    let golden = given.golden?.map(|golden| need.parsed(&Workspace { name: GOLDEN.name, about: "" }, golden));
+    let snapshot = given.base_snapshot?.unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
+    let snapshot = need.parsed(&Snapshot { name: BASE_SNAPSHOT.name, about: "" }, snapshot);
+    let golden = match golden {
+        Some(golden) => Some((golden?, snapshot?)),
+        None => None,
     };
     Some(TeamRequest {
         name: name?,
         roles: roles?,
         max_vms: u32::try_from(given.max_vms?.unwrap_or(DEFAULT_MAX_VMS)).ok()?,
-        golden: given.golden?.map(|golden| (golden, snapshot)),
+        golden,
         parent: given.parent?,
     })
 }
@@ -108,9 +110,7 @@ fn board(action: Action, given: Given, need: &mut Need<'_>) -> Option<OfTask> {
         Action::TaskList => Some(OfTask::List),
         Action::TaskClaim => Some(OfTask::Claim { id: id?, agent: agent? }),
         Action::TaskStart => Some(OfTask::Start { id: id?, agent: agent? }),
-        Action::TaskComplete => {
-            Some(OfTask::Complete { id: id?, agent: agent?, result: given.content? })
-        }
+        Action::TaskComplete => Some(OfTask::Complete { id: id?, agent: agent?, result: given.content? }),
         Action::TaskFail => Some(OfTask::Fail { id: id?, reason: given.content? }),
         Action::TaskRelease => Some(OfTask::Release { id: id?, agent: agent? }),
         Action::Create
@@ -129,6 +129,14 @@ struct Need<'a> {
 }
 
 impl Need<'_> {
+    /// A text that is more than a text to this action.
+    fn parsed<P: Param>(&mut self, param: &P, text: String) -> Option<P::Output> {
+        let complain = |problems: Vec<String>| {
+            problems.into_iter().for_each(|problem| self.args.complain(param.name(), problem));
+        };
+        param.parse(text.into()).map_err(complain).ok()
+    }
+
     fn some<P: Param>(&mut self, param: &P, given: Maybe<P::Output>) -> Option<P::Output> {
         let given = given?;
         if given.is_none() {
