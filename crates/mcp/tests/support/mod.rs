@@ -6,6 +6,7 @@ mod disk;
 mod fake;
 mod guest;
 mod jobs;
+pub(crate) mod teams;
 
 use std::sync::Arc;
 use std::time::Duration;
