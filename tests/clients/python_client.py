@@ -8,7 +8,7 @@ import sys
 import common
 
 REQUIREMENT = "mcp>=2.3,<3"
-TOOLS = 30
+TOOLS = 31
 PATIENCE = 120
 
 

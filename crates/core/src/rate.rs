@@ -19,6 +19,8 @@ pub enum RateCategory {
     Create,
     /// Running commands: one per workspace.
     Exec,
+    /// What members of teams send to each other.
+    TeamMessage,
 }
 
 impl RateCategory {
@@ -27,6 +29,7 @@ impl RateCategory {
         match self {
             Self::Create => 3,
             Self::Exec => 10,
+            Self::TeamMessage => 50,
         }
     }
 
@@ -34,6 +37,7 @@ impl RateCategory {
         match self {
             Self::Create => config.create_per_minute,
             Self::Exec => config.exec_per_minute,
+            Self::TeamMessage => config.team_message_per_minute,
         }
     }
 
@@ -41,6 +45,7 @@ impl RateCategory {
         match self {
             Self::Create => "create",
             Self::Exec => "exec",
+            Self::TeamMessage => "team_message",
         }
     }
 }

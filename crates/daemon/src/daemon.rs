@@ -70,6 +70,7 @@ impl Daemon {
         let network = Network::open(&config).map_err(OpenError::Network)?;
         let shared = Arc::new(Shared::new(config, machines, registry, network, lock));
         recover(&shared);
+        recover_teams(&shared);
         shared.save().await?;
         shared.tasks.spawn(sweep::run(Arc::clone(&shared), leftovers));
         let made = Arc::clone(&shared);
@@ -78,7 +79,6 @@ impl Daemon {
             templates::run(Arc::clone(&made)).await;
             pool::run(made).await;
         });
-        shared.tasks.spawn(recover_teams(Arc::clone(&shared)));
         shared.tasks.spawn(catch_up(Arc::clone(&shared)));
         Ok(Self { shared })
     }

@@ -60,6 +60,12 @@ impl Guest {
         &self.name
     }
 
+    /// Which run of the machine this is: another one after every start and restore.
+    pub(crate) fn run(&self) -> String {
+        let record = self.machine.record();
+        format!("{} {} {}", record.boot_id, record.pid, record.start_time)
+    }
+
     /// What its network policy refused last, since then.
     pub(crate) fn refused_since(&self, begun: jiff::Timestamp) -> Option<String> {
         self.session.refused_since(&self.id, begun)

@@ -57,7 +57,7 @@ pub use mcp::{McpHandler, McpOptions};
 pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{
-    MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, RoleRequest,
-    Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
-    TeamError, TeamInfo, TeamRequest,
+    MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, Received,
+    RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone,
+    TaskOutcome, TeamError, TeamInfo, TeamRequest,
 };

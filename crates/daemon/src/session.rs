@@ -42,7 +42,7 @@ pub use swarm::{
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
 };
 pub(crate) use teams::recover as recover_teams;
-pub use teams::{MemberInfo, RoleRequest, TeamError, TeamInfo, TeamRequest};
+pub use teams::{MemberInfo, Received, RoleRequest, TeamError, TeamInfo, TeamRequest};
 
 /// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
 /// seconds.

@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     /// Workspaces that are merged into.
     pub(crate) merging: Claims<WorkspaceId>,
+    /// Whose turn it is to write the notes about members of teams.
+    pub(crate) cards: tokio::sync::Mutex<()>,
     /// Names under which a workspace is being prepared.
     pub(crate) preparing: Claims<WorkspaceName>,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
@@ -77,6 +79,7 @@ impl Shared {
             network,
             merging: Claims::default(),
             preparing: Claims::default(),
+            cards: tokio::sync::Mutex::default(),
             store: Store::new(config.paths.state_file.clone()),
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
             config,
@@ -109,6 +112,15 @@ impl Shared {
 
     pub(crate) fn workspace(&self, id: &WorkspaceId) -> Option<Workspace> {
         self.state().registry.get(id).cloned()
+    }
+
+    /// Has the network know which machines are near to each other. One lock for both, so that what was true last is what
+    /// it knows.
+    pub(crate) fn regroup(&self) {
+        let registry = &self.state().registry;
+        for workspace in registry.iter() {
+            self.network.set_groups(&workspace.id, registry.teams.groups_of(&workspace.id));
+        }
     }
 
     /// Removes the workspace and its runner's handle.

@@ -44,6 +44,7 @@ pub(crate) const TOOLS: &[&Tool] = &[
     &tools::workspace_prepare::TOOL,
     &tools::swarm_run::TOOL,
     &tools::vault::TOOL,
+    &tools::team::TOOL,
 ];
 
 /// What one listed tool does under several actions, as tools of their own: easier for small models. Listed only

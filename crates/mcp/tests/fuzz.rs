@@ -3,7 +3,9 @@
 
 mod support;
 
+use agentiso_core::names::WorkspaceName;
 use agentiso_core::network::{NetworkPolicy, PolicyChange};
+use agentiso_core::team::TeamName;
 use agentiso_git::calls::Author;
 use agentiso_git::{BranchName, Remote};
 use serde_json::{Map, Value, json};
@@ -64,6 +66,7 @@ fuzz!(
     workspace_prepare,
     swarm_run,
     vault,
+    team,
     snapshot_create,
     snapshot_restore,
     snapshot_list,
@@ -163,6 +166,7 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             _ => true,
         },
         "vault" => fits_vault(arguments),
+        "team" => fits_team(arguments),
         "workspace_create" => is_policy(&arguments["network_policy"]),
         "network_policy" => {
             let mut policy = arguments.clone();
@@ -213,6 +217,42 @@ fn fits_vault(arguments: &Value) -> bool {
         "batch_read" => given("paths"),
         _ => true,
     }
+}
+
+/// What each action of `team` cannot do without, and what names are made of.
+fn fits_team(arguments: &Value) -> bool {
+    let given = |names: &[&str]| names.iter().all(|name| !arguments[*name].is_null());
+    let all = |names: &[&str], fits: &dyn Fn(&str) -> bool| {
+        names.iter().filter_map(|name| arguments[*name].as_str()).all(fits)
+    };
+    let is_label = |text: &str| TeamName::parse(text).is_ok();
+    let roles = arguments["roles"].as_array().cloned().unwrap_or_default();
+    // The only text that is made here and is too long for anything.
+    let short = all(
+        &["agent", "to", "message_type", "task_id", "golden_workspace", "base_snapshot", "title"],
+        &|text| text.len() < 800,
+    );
+    let ids = arguments["depends_on"].as_array().cloned().unwrap_or_default();
+    short
+        && ids.iter().filter_map(Value::as_str).all(|id| id.len() < 800)
+        && all(&["name", "parent_team"], &is_label)
+        && roles.iter().filter_map(|role| role["name"].as_str()).all(is_label)
+        && match arguments["action"].as_str().unwrap_or_default() {
+            "create" => {
+                given(&["name", "roles"])
+                    && (given(&["golden_workspace"]) || arguments["base_snapshot"].is_null())
+                    && all(&["golden_workspace", "base_snapshot"], &|text| WorkspaceName::parse(text).is_ok())
+            }
+            "list" => true,
+            "message" => given(&["name", "agent", "to", "content"]),
+            "receive" => given(&["name", "agent"]),
+            "task_create" => given(&["name", "title"]),
+            "task_claim" | "task_start" | "task_complete" | "task_release" => {
+                given(&["name", "agent", "task_id"])
+            }
+            "task_fail" => given(&["name", "task_id"]),
+            _ => given(&["name"]),
+        }
 }
 
 fn is_policy(value: &Value) -> bool {

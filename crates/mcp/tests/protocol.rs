@@ -16,7 +16,7 @@ async fn every_handshake_version_is_answered_with_itself() {
         assert_eq!(answer["result"]["capabilities"], json!({"tools": {}}));
         assert!(answer["result"]["instructions"].as_str().unwrap().len() < 2048);
         let listed = client.request("tools/list", None).await;
-        assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 30);
+        assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 31);
         assert!(listed["result"].get("resultType").is_none() && listed["result"].get("ttlMs").is_none());
         client.close().await;
     }

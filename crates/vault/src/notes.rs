@@ -65,6 +65,12 @@ impl Vault {
         })
     }
 
+    /// Makes a folder and those it is in. One that is there stays as it is.
+    pub fn make_folder(&self, path: &FolderPath) -> Result<(), VaultError> {
+        self.settings.check_folder(path)?;
+        self.root()?.make_folder(path).map(drop)
+    }
+
     pub fn delete(&self, path: &NotePath) -> Result<(), VaultError> {
         self.settings.check_change(path)?;
         let folder = LockedFolder::existing(&self.root()?, path.folder())?;

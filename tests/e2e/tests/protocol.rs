@@ -4,7 +4,7 @@ use agentiso_testkit::host_or_skip;
 use serde_json::json;
 
 /// The tools of the contract that this version has.
-const TOOLS: [&str; 30] = [
+const TOOLS: [&str; 31] = [
     "exec",
     "exec_background",
     "exec_parallel",
@@ -23,6 +23,7 @@ const TOOLS: [&str; 30] = [
     "set_env",
     "snapshot",
     "swarm_run",
+    "team",
     "vault",
     "workspace_adopt",
     "workspace_create",

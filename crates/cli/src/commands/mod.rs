@@ -19,6 +19,7 @@ mod snapshot;
 mod start;
 mod status;
 mod stop;
+mod team_status;
 mod tree;
 mod vault;
 
@@ -70,6 +71,7 @@ enum Command {
     Init(init::Arguments),
     Check(check::Arguments),
     Status(status::Arguments),
+    TeamStatus(team_status::Arguments),
     Ps(ps::Arguments),
     Create(create::Arguments),
     Exec(exec::Arguments),
@@ -100,6 +102,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Init(arguments) => init::run(&context, arguments),
         Command::Check(arguments) => check::run(&context, &arguments),
         Command::Status(arguments) => status::run(&context, &arguments),
+        Command::TeamStatus(arguments) => team_status::run(&context, &arguments),
         Command::Ps(arguments) => ps::run(&context, &arguments),
         Command::Create(arguments) => create::run(&context, arguments),
         Command::Exec(arguments) => exec::run(&context, arguments),

@@ -7,13 +7,20 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::Team;
+use super::{Member, Team};
 
 /// Messages that wait for one member. The oldest gives way to a newer one.
 pub const MAX_INBOX: usize = 100;
 
 /// Bytes of one message.
 pub const MAX_CONTENT: usize = 256 * 1024;
+
+/// Bytes of all messages that wait for one member: they are in the ledger, which is written after each of them.
+pub const MAX_INBOX_BYTES: usize = 4 * 1024 * 1024;
+const _: () = assert!(MAX_INBOX_BYTES > MAX_CONTENT);
+
+/// The type of a message that is carried out by the machine and not read.
+pub const TASK_ASSIGNMENT: &str = "task_assignment";
 
 /// Whom a message to everybody is addressed to.
 const EVERYBODY: &str = "*";
@@ -36,6 +43,8 @@ pub enum MailError {
     NotAMember { who: String, members: Vec<String> },
     #[error("the message has {0} bytes; at most {MAX_CONTENT} are allowed")]
     TooLong(usize),
+    #[error("{who} has too many tasks that are not finished or whose results were not received")]
+    TooManyTasks { who: String },
 }
 
 /// The oldest first.
@@ -53,7 +62,9 @@ impl Mailbox {
     }
 
     fn put(&mut self, message: Message) {
-        if self.0.len() >= MAX_INBOX {
+        let bytes =
+            |mail: &VecDeque<Message>| mail.iter().map(|message| message.content.len()).sum::<usize>();
+        while self.0.len() >= MAX_INBOX || bytes(&self.0) + message.content.len() > MAX_INBOX_BYTES {
             self.0.pop_front();
         }
         self.0.push_back(message);
@@ -64,10 +75,19 @@ impl Mailbox {
         let count = limit.min(self.0.len());
         self.0.drain(..count).collect()
     }
+
+    /// Puts back what was taken and could not be handed over.
+    pub fn give_back(&mut self, messages: Vec<Message>) {
+        messages.into_iter().rev().for_each(|message| self.0.push_front(message));
+    }
+
+    fn retract(&mut self, message_id: &Uuid) {
+        self.0.retain(|message| message.message_id != *message_id);
+    }
 }
 
 impl Team {
-    /// Puts a message where it is addressed to. One to everybody goes to all but the sender, even if that is nobody.
+    /// Puts a message where it is addressed to, into mailboxes or among tasks. One to everybody goes to all but the sender, even if that is nobody.
     pub fn deliver(&mut self, message: &Message) -> Result<(), MailError> {
         self.check_member(&message.from)?;
         if message.content.len() > MAX_CONTENT {
@@ -77,13 +97,30 @@ impl Team {
             self.check_member(&message.to)?;
         }
         let everybody = message.to == EVERYBODY;
-        for member in &mut self.members {
+        let is_task = message.message_type == TASK_ASSIGNMENT;
+        let is_meant = |member: &Member| {
             let name = member.name.as_str();
-            if if everybody { name != message.from } else { name == message.to } {
+            if everybody { name != message.from } else { name == message.to }
+        };
+        for member in self.members.iter().filter(|member| is_task && is_meant(member)) {
+            member.tasks.admit(member.name.as_str(), message.content.len())?;
+        }
+        for member in self.members.iter_mut().filter(|member| is_meant(member)) {
+            if is_task {
+                member.tasks.give(message.message_id, &message.content);
+            } else {
                 member.mail.put(message.clone());
             }
         }
         Ok(())
+    }
+
+    /// Takes a message back that could not be kept.
+    pub fn retract(&mut self, message_id: &Uuid) {
+        for member in &mut self.members {
+            member.mail.retract(message_id);
+            member.tasks.retract(message_id);
+        }
     }
 
     pub fn check_member(&self, who: &str) -> Result<(), MailError> {
@@ -101,7 +138,7 @@ impl Team {
 mod tests {
     use super::*;
     use crate::ids::SessionId;
-    use crate::team::{AgentStatus, Member, RoleName, TeamState};
+    use crate::team::{AgentStatus, RoleName, Tasks, TeamState};
 
     fn team(roles: &[&str]) -> Team {
         let member = |role: &&str| Member {
@@ -110,8 +147,10 @@ mod tests {
             skills: Vec::new(),
             description: None,
             workspace: crate::names::WorkspaceName::parse(role).unwrap(),
+            workspace_id: None,
             status: AgentStatus::Ready,
             mail: Mailbox::default(),
+            tasks: Tasks::default(),
         };
         Team {
             state: TeamState::Ready,
@@ -176,5 +215,31 @@ mod tests {
         }
         let all = received(&mut team, "bob", usize::MAX);
         assert_eq!((all.len(), all[0].as_str()), (MAX_INBOX, "3"));
+    }
+
+    #[test]
+    fn an_inbox_has_a_bound_in_bytes_too() {
+        let mut team = team(&["ann", "bob"]);
+        let long = "x".repeat(MAX_CONTENT);
+        for _ in 0..MAX_INBOX {
+            team.deliver(&message("ann", "bob", &long)).unwrap();
+        }
+        assert_eq!(received(&mut team, "bob", usize::MAX).len(), MAX_INBOX_BYTES / MAX_CONTENT);
+    }
+
+    #[test]
+    fn a_task_is_no_mail_and_all_get_it_or_none() {
+        let mut team = team(&["ann", "bob", "cy"]);
+        let task = |to: &str| Message {
+            message_type: TASK_ASSIGNMENT.to_owned(),
+            ..message("ann", to, r#"{"task_id": "t", "command": "true"}"#)
+        };
+        team.deliver(&task("*")).unwrap();
+        let pending = |team: &Team| team.members.iter().map(|m| m.tasks.pending().len()).collect::<Vec<_>>();
+        assert_eq!(pending(&team), [0, 1, 1]);
+        assert!(team.members.iter().all(|member| member.mail.is_empty()));
+        while team.deliver(&task("bob")).is_ok() {}
+        assert!(team.deliver(&task("*")).is_err());
+        assert_eq!(pending(&team), [0, crate::team::MAX_TASKS, 1]);
     }
 }

@@ -3,18 +3,25 @@
 //! Everything here is a value. Whoever keeps it does so under one lock, and that is what makes budgets exact: a team is
 //! entered before its first machine is made.
 
+mod assignment;
+mod groups;
 mod mail;
 mod names;
+mod tasks;
 mod tree;
+#[cfg(test)]
+mod tree_tests;
 
-pub use mail::{MAX_CONTENT, MAX_INBOX, MailError, Mailbox, Message};
+pub use assignment::{Assignment, AssignmentError};
+pub use mail::{MAX_CONTENT, MAX_INBOX, MAX_INBOX_BYTES, MailError, Mailbox, Message, TASK_ASSIGNMENT};
 pub use names::{RoleName, TeamName};
+pub use tasks::{MAX_TASKS, Outcome, TASKS_AT_ONCE, Task, TaskResult, TaskStep, Tasks};
 pub use tree::{NewMember, NewTeam, TeamLimits, TeamRefusal, Teams};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::SessionId;
+use crate::ids::{SessionId, WorkspaceId};
 use crate::names::WorkspaceName;
 
 /// Written as clients have always read it.
@@ -70,12 +77,16 @@ pub struct Member {
     pub skills: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The machine that fills it. The name is chosen with the place, so that whatever was made of the team can be found
-    /// again after a crash.
+    /// What the machine that fills it is called.
     pub workspace: WorkspaceName,
+    /// The machine itself, once there is one. A name may be somebody else's after a destroy, an id never is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
     pub status: AgentStatus,
     #[serde(default, skip_serializing_if = "Mailbox::is_empty")]
     pub mail: Mailbox,
+    #[serde(default, skip_serializing_if = "Tasks::is_empty")]
+    pub tasks: Tasks,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +103,12 @@ pub struct Team {
 }
 
 impl Team {
+    /// What it is called in answers: one whose members carry something out is working.
+    pub fn shown_state(&self) -> TeamState {
+        let works = self.members.iter().any(|member| member.status == AgentStatus::Working);
+        if self.state == TeamState::Ready && works { TeamState::Working } else { self.state }
+    }
+
     pub fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name.as_str() == name)
     }

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{AgentStatus, Mailbox, Member, RoleName, Team, TeamName, TeamState};
-use crate::ids::SessionId;
+use super::{AgentStatus, Mailbox, Member, RoleName, Tasks, Team, TeamName, TeamState};
+use crate::ids::{SessionId, WorkspaceId};
 use crate::names::WorkspaceName;
 use crate::suggest::nearest;
 
@@ -54,6 +54,8 @@ pub enum TeamRefusal {
     TooDeep { name: TeamName, depth: u32, limit: u32 },
     #[error("team {0} is being destroyed")]
     Going(TeamName),
+    #[error("team {0} is still being made")]
+    BeingMade(TeamName),
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {
@@ -131,8 +133,10 @@ impl Teams {
             skills: new.skills,
             description: new.description,
             workspace: new.workspace,
+            workspace_id: None,
             status: AgentStatus::Initializing,
             mail: Mailbox::default(),
+            tasks: Tasks::default(),
         };
         let members = roles.into_iter().map(member).collect();
         let team = Team { state: TeamState::Creating, created_at, owner, max_vms, parent, members };
@@ -150,8 +154,13 @@ impl Teams {
         self.find(parent.as_str())?;
         let mut depth = 0;
         for (name, team) in self.upwards(parent) {
-            if matches!(team.state, TeamState::Completing | TeamState::Destroyed) {
-                return Err(TeamRefusal::Going(name.clone()));
+            match team.state {
+                TeamState::Completing | TeamState::Destroyed => {
+                    return Err(TeamRefusal::Going(name.clone()));
+                }
+                // It may yet be undone, and what is below it with it.
+                TeamState::Creating => return Err(TeamRefusal::BeingMade(name.clone())),
+                TeamState::Ready | TeamState::Working => {}
             }
             let taken = self.members_below(name);
             if taken.saturating_add(count) > team.max_vms {
@@ -202,169 +211,45 @@ impl Teams {
         })
     }
 
+    /// Begins the end of a team and of all below it: nothing is added to them any more. Gives them in the order in which
+    /// they go. Refused while one of them is still being made, unless that is what is undone.
+    pub fn begin_end(&mut self, name: &TeamName, undo: bool) -> Result<Vec<TeamName>, TeamRefusal> {
+        let teams = self.subtree(name);
+        let making = |team: &&TeamName| {
+            let state = self.0.get(team).map(|team| team.state);
+            state == Some(TeamState::Creating) && !(undo && *team == name)
+        };
+        if let Some(team) = teams.iter().find(making) {
+            return Err(TeamRefusal::BeingMade(team.clone()));
+        }
+        for team in &teams {
+            if let Some(team) = self.0.get_mut(team) {
+                team.state = TeamState::Completing;
+            }
+        }
+        Ok(teams)
+    }
+
+    /// A machine of this name was entered: it fills the place that was kept for it, in a team that its session is making.
+    pub fn fill(&mut self, workspace: &WorkspaceName, owner: &SessionId, id: WorkspaceId) {
+        let teams = self.0.values_mut();
+        let mut making = teams.filter(|team| team.state == TeamState::Creating && team.owner == *owner);
+        let place = making.find_map(|team| team.members.iter_mut().find(|m| m.workspace == *workspace));
+        if let Some(place) = place.filter(|place| place.workspace_id.is_none()) {
+            place.workspace_id = Some(id);
+        }
+    }
+
     /// The team that a machine belongs to.
-    pub fn team_of(&self, workspace: &WorkspaceName) -> Option<(&TeamName, &Member)> {
+    pub fn team_of(&self, workspace: &WorkspaceId) -> Option<(&TeamName, &Member)> {
         self.0.iter().find_map(|(name, team)| {
-            let member = team.members.iter().find(|member| member.workspace == *workspace)?;
+            let member =
+                team.members.iter().find(|member| member.workspace_id.as_ref() == Some(workspace))?;
             Some((name, member))
         })
     }
 
-    /// Whether members of two teams may talk to each other: it is the same team, or one is directly above the other.
-    pub fn are_near(&self, one: &TeamName, other: &TeamName) -> bool {
-        let parent = |team: &TeamName| self.0.get(team).and_then(|team| team.parent.as_ref());
-        self.0.contains_key(one) && (one == other || parent(one) == Some(other) || parent(other) == Some(one))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const LIMITS: TeamLimits = TeamLimits { max_vms_per_team: 20, max_nesting_depth: 3 };
-
-    fn name(text: &str) -> TeamName {
-        TeamName::parse(text).unwrap()
-    }
-
-    fn wanted(team: &str, parent: Option<&str>, max_vms: u32, roles: usize) -> NewTeam {
-        let role = |number| {
-            let role = RoleName::parse(&format!("r{number}")).unwrap();
-            NewMember {
-                workspace: name(team).member_workspace(&role, 7).unwrap(),
-                name: role,
-                role: "worker".to_owned(),
-                skills: Vec::new(),
-                description: None,
-            }
-        };
-        NewTeam {
-            name: name(team),
-            owner: SessionId::shell(),
-            max_vms,
-            parent: parent.map(name),
-            roles: (0..roles).map(role).collect(),
-            created_at: Timestamp::UNIX_EPOCH,
-        }
-    }
-
-    #[test]
-    fn what_is_below_a_team_counts_for_all_above_it() {
-        let mut teams = Teams::default();
-        teams.reserve(wanted("top", None, 5, 2), LIMITS).unwrap();
-        teams.reserve(wanted("mid", Some("top"), 10, 2), LIMITS).unwrap();
-        let refused = teams.reserve(wanted("low", Some("mid"), 10, 2), LIMITS).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "2 roles are more than the 5 members that team top with all below it may have, of which 4 are taken"
-        );
-        teams.reserve(wanted("low", Some("mid"), 10, 1), LIMITS).unwrap();
-        assert_eq!(teams.subtree(&name("top")), ["low", "mid", "top"].map(name));
-        assert_eq!((teams.members_below(&name("top")), teams.depth(&name("low"))), (5, 2));
-        teams.remove(&name("low"));
-        assert!(teams.reserve(wanted("other", Some("top"), 10, 1), LIMITS).is_ok());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        let mut teams = Teams::default();
-        let refuse = |teams: &mut Teams, wanted| teams.reserve(wanted, LIMITS).unwrap_err();
-        assert_eq!(refuse(&mut teams, wanted("a", None, 5, 0)), TeamRefusal::NoRoles);
-        assert!(matches!(refuse(&mut teams, wanted("a", None, 5, 6)), TeamRefusal::TooMany { limit: 5, .. }));
-        assert!(matches!(
-            refuse(&mut teams, wanted("a", None, 50, 21)),
-            TeamRefusal::TooMany { limit: 20, .. }
-        ));
-        let mut twice = wanted("a", None, 5, 2);
-        twice.roles[1].name = twice.roles[0].name.clone();
-        assert!(matches!(refuse(&mut teams, twice), TeamRefusal::DuplicateRole(_)));
-        assert!(matches!(refuse(&mut teams, wanted("a", Some("no"), 5, 1)), TeamRefusal::NotFound { .. }));
-        teams.reserve(wanted("alpha", None, 5, 1), LIMITS).unwrap();
-        assert_eq!(refuse(&mut teams, wanted("alpha", None, 5, 1)), TeamRefusal::NameTaken(name("alpha")));
-        let TeamRefusal::NotFound { nearest, .. } = teams.find("alhpa").unwrap_err() else { panic!() };
-        assert_eq!(nearest.as_deref(), Some("alpha"));
-        teams.get_mut(&name("alpha")).unwrap().state = TeamState::Completing;
-        assert_eq!(refuse(&mut teams, wanted("b", Some("alpha"), 5, 1)), TeamRefusal::Going(name("alpha")));
-    }
-
-    #[test]
-    fn teams_are_nested_only_so_deep() {
-        let mut teams = Teams::default();
-        let names = ["t0", "t1", "t2", "t3", "t4"];
-        for (depth, team) in names.iter().enumerate() {
-            let parent = depth.checked_sub(1).map(|above| names[above]);
-            let made = teams.reserve(wanted(team, parent, 20, 1), LIMITS);
-            assert_eq!(made.is_ok(), depth <= 3, "{made:?}");
-        }
-    }
-
-    #[test]
-    fn a_team_is_near_to_itself_and_to_the_one_above() {
-        let mut teams = Teams::default();
-        for (team, parent) in [("top", None), ("mid", Some("top")), ("low", Some("mid")), ("apart", None)] {
-            teams.reserve(wanted(team, parent, 20, 2), LIMITS).unwrap();
-        }
-        for (one, other, near) in [
-            ("top", "top", true),
-            ("top", "mid", true),
-            ("low", "mid", true),
-            ("top", "low", false),
-            ("top", "apart", false),
-            ("no", "no", false),
-        ] {
-            assert_eq!(teams.are_near(&name(one), &name(other)), near, "{one} and {other}");
-            assert_eq!(teams.are_near(&name(other), &name(one)), near, "{other} and {one}");
-        }
-    }
-
-    #[test]
-    fn a_member_is_found_by_every_form_of_its_name() {
-        let mut teams = Teams::default();
-        teams.reserve(wanted("a", None, 5, 2), LIMITS).unwrap();
-        teams.reserve(wanted("a-r1", None, 5, 2), LIMITS).unwrap();
-        let found = |text: &str| teams.member_named(text).map(|member| member.workspace.to_string());
-        assert_eq!(found("a-r0").as_deref(), Some("a-r0-0007"));
-        assert_eq!(found("a.r1").as_deref(), Some("a-r1-0007"));
-        assert_eq!(found("a-r1.r0").as_deref(), Some("a-r1-r0-0007"));
-        assert_eq!((found("a"), found("a-r9"), found("r0")), (None, None, None));
-        let (team, member) = teams.team_of(&WorkspaceName::parse("a-r1-r0-0007").unwrap()).unwrap();
-        assert_eq!((team.as_str(), member.name.as_str()), ("a-r1", "r0"));
-    }
-
-    #[test]
-    fn a_circle_in_an_edited_ledger_ends() {
-        let mut teams = Teams::default();
-        teams.reserve(wanted("a", None, 5, 1), LIMITS).unwrap();
-        teams.reserve(wanted("b", Some("a"), 5, 1), LIMITS).unwrap();
-        teams.get_mut(&name("a")).unwrap().parent = Some(name("b"));
-        assert_eq!(teams.subtree(&name("a")).len(), 2);
-        let _either_answer_will_do = teams.reserve(wanted("c", Some("b"), 5, 1), LIMITS);
-    }
-
-    proptest! {
-        /// Whatever is made and removed, no team holds more than it may, all below it included.
-        #[test]
-        fn no_budget_is_ever_exceeded(
-            steps in prop::collection::vec((0_usize..8, prop::option::of(0_usize..8), 1_u32..8, 0_usize..8, any::<bool>()), 1..60),
-        ) {
-            let mut teams = Teams::default();
-            for (team, parent, max_vms, roles, remove) in steps {
-                let team = format!("t{team}");
-                if remove {
-                    for gone in teams.subtree(&name(&team)) {
-                        teams.remove(&gone);
-                    }
-                    continue;
-                }
-                let parent = parent.map(|parent| format!("t{parent}"));
-                let _refused_or_not = teams.reserve(wanted(&team, parent.as_deref(), max_vms, roles), LIMITS);
-                for (name, team) in teams.iter() {
-                    prop_assert!(teams.members_below(name) <= team.max_vms);
-                    prop_assert!(teams.depth(name) <= LIMITS.max_nesting_depth);
-                }
-            }
-        }
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&TeamName, &mut Team)> {
+        self.0.iter_mut()
     }
 }

@@ -11,6 +11,7 @@ use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::names::{ImageName, WorkspaceName};
 use agentiso_core::network::{NetworkPolicy, PolicyChange};
 use agentiso_core::resources::Resources;
+use agentiso_core::team::TeamName;
 use serde::{Deserialize, Serialize};
 
 use crate::machines::Rung;
@@ -73,6 +74,8 @@ pub struct WorkspaceInfo {
     pub snapshots: Vec<SnapshotInfo>,
     /// Where its disk came from, if it is a fork. The source may be gone.
     pub forked_from: Option<ForkedFrom>,
+    /// The team that it is a member of.
+    pub team: Option<TeamName>,
     pub created_at: jiff::Timestamp,
     /// Only filled in by `info`, which looks at the disk.
     pub disk_used_bytes: Option<u64>,

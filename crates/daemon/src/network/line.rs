@@ -1,5 +1,7 @@
 //! What a machine's card is connected to, whichever backend it is.
 
+use std::collections::BTreeSet;
+
 use agentiso_core::network::NetworkPolicy;
 use agentiso_net::bridge::Port;
 use agentiso_net::gateway::{Attachment, Ending, Forward, ForwardError};
@@ -35,6 +37,14 @@ impl Line {
         match self {
             Self::Gateway { guard, .. } => guard.set_policy(policy.clone()),
             Self::Bridge(port) => port.set_policy(policy.clone()),
+        }
+    }
+
+    /// Machines that share a group reach each other whatever their policies say about other machines.
+    pub(super) fn set_groups(&self, groups: BTreeSet<String>) {
+        match self {
+            Self::Gateway { attachment, .. } => attachment.set_groups(groups),
+            Self::Bridge(port) => port.set_groups(groups),
         }
     }
 

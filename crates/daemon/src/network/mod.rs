@@ -9,7 +9,7 @@ mod backend;
 mod line;
 mod socket;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +49,8 @@ struct Seats {
 struct Held {
     line: Line,
     log: FlowLog,
+    /// Whom it is near to.
+    groups: BTreeSet<String>,
     /// Why forwards do not listen, by the port of the guest.
     unheard: BTreeMap<u16, String>,
 }
@@ -114,7 +116,7 @@ impl Network {
         let guard = Guard::new(network.policy.clone(), self.host.clone(), self.address);
         let log = FlowLog::kept_in(&self.paths.workspace_data(&place.id));
         let line = self.backend.connect(&place.id, seat, guard, log.clone())?;
-        let mut held = Held { line, log, unheard: BTreeMap::new() };
+        let mut held = Held { line, log, groups: BTreeSet::new(), unheard: BTreeMap::new() };
         held.listen(&network.port_forwards);
         Ok(held)
     }
@@ -155,6 +157,14 @@ impl Network {
     pub(crate) fn set_policy(&self, id: &WorkspaceId, policy: &NetworkPolicy) {
         if let Some(held) = self.seats().held.get(id) {
             held.line.set_policy(policy);
+        }
+    }
+
+    /// Puts a machine near to others, or away from them: what is open and no longer allowed ends.
+    pub(crate) fn set_groups(&self, id: &WorkspaceId, groups: BTreeSet<String>) {
+        if let Some(held) = self.seats().held.get_mut(id).filter(|held| held.groups != groups) {
+            held.line.set_groups(groups.clone());
+            held.groups = groups;
         }
     }
 

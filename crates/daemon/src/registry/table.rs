@@ -99,7 +99,7 @@ impl Registry {
             WorkspaceRef::Id(id) => self.workspaces.get(id),
             WorkspaceRef::Name(name) => {
                 let named = |name: &str| self.workspaces.values().find(|w| w.name.as_str() == name);
-                let member = || named(self.teams.member_named(name)?.workspace.as_str());
+                let member = || self.workspaces.get(&self.teams.member_named(name)?.workspace_id?);
                 named(name).or_else(member)
             }
         };
@@ -203,7 +203,7 @@ impl Registry {
     }
 
     /// Whether so many more may exist.
-    pub(super) fn admit_workspaces(&self, more: u64) -> Result<(), OpError> {
+    pub(crate) fn admit_workspaces(&self, more: u64) -> Result<(), OpError> {
         let (used, limit) = (self.workspaces.len() as u64, u64::from(self.limits.max_workspaces));
         if used.saturating_add(more) > limit {
             return Err(OpError::TooManyWorkspaces { used, limit });
@@ -244,6 +244,7 @@ impl Registry {
             snapshots: Snapshots::default(),
             forked_from,
         };
+        self.teams.fill(&workspace.name, session, id);
         self.workspaces.insert(id, workspace.clone());
         self.created_total += 1;
         Ok(workspace)

@@ -26,6 +26,7 @@ impl Registry {
             network_trouble: NetworkTrouble::default(),
             snapshots: self.snapshot_infos(workspace),
             forked_from: workspace.forked_from.clone(),
+            team: self.teams.team_of(&workspace.id).map(|(team, _)| team.clone()),
             created_at: workspace.created_at,
             disk_used_bytes: None,
             disk_volsize_bytes: None,

@@ -80,6 +80,8 @@ pub(super) fn take_seat(shared: &Shared, workspace: &Workspace) {
     if let Err(error) = shared.network.seat(place, &workspace.name.hostname(), &workspace.network) {
         tracing::error!(workspace = %workspace.name, %error, "it has no network");
     }
+    let groups = shared.state();
+    shared.network.set_groups(&workspace.id, groups.registry.teams.groups_of(&workspace.id));
 }
 
 impl Runner {

@@ -10,7 +10,7 @@ use super::values::{Choice, Env, Text};
 use super::words::{describe, echo, string};
 
 /// Reads each item; a problem says which item it is about.
-fn each<T>(
+pub(super) fn each<T>(
     value: Value,
     (min, max): (usize, usize),
     what: &str,
@@ -38,7 +38,7 @@ fn spaced(found: Vec<String>) -> Vec<String> {
 }
 
 /// One field of an object that is an item.
-fn field<P: Param>(
+pub(super) fn field<P: Param>(
     object: &mut Map<String, Value>,
     param: &P,
     problems: &mut Vec<String>,
@@ -53,7 +53,7 @@ fn field<P: Param>(
     }
 }
 
-fn object(value: Value) -> Result<Map<String, Value>, Vec<String>> {
+pub(super) fn object(value: Value) -> Result<Map<String, Value>, Vec<String>> {
     match value {
         Value::Object(object) => Ok(object),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
@@ -62,7 +62,7 @@ fn object(value: Value) -> Result<Map<String, Value>, Vec<String>> {
     }
 }
 
-fn unknown(object: &Map<String, Value>, known: &str, problems: &mut Vec<String>) {
+pub(super) fn unknown(object: &Map<String, Value>, known: &str, problems: &mut Vec<String>) {
     problems.extend(object.keys().map(|key| format!(".{} is not known; there are {known}", echo(key))));
 }
 

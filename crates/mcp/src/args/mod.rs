@@ -14,6 +14,7 @@ mod names;
 mod network;
 mod param;
 mod reader;
+mod team;
 mod values;
 mod words;
 
@@ -24,4 +25,5 @@ pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
 pub(crate) use param::{Param, Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
+pub(crate) use team::{Roles, Team};
 pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text, Texts};

@@ -27,6 +27,7 @@ pub(crate) mod snapshot_diff;
 pub(crate) mod snapshot_list;
 pub(crate) mod snapshot_restore;
 pub(crate) mod swarm_run;
+pub(crate) mod team;
 pub(crate) mod vault;
 pub(crate) mod workspace_adopt;
 pub(crate) mod workspace_create;

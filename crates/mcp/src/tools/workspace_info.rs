@@ -27,7 +27,7 @@ fn output() -> Value {
         "base_image": schema::text(), "ip": schema::text(), "owned": schema::flag(), "resources": schema::object(),
         "network": schema::object(), "snapshots": schema::list(), "created_at": schema::text(),
         "disk_used_bytes": optional, "disk_volsize_bytes": optional, "stop_reason": schema::optional_text(),
-        "forked_from": schema::optional("object"),
+        "forked_from": schema::optional("object"), "team": schema::optional_text(),
     })
 }
 
@@ -69,6 +69,7 @@ fn view_of(info: &WorkspaceInfo) -> Value {
         ("disk_volsize_bytes", info.disk_volsize_bytes.map(Value::from)),
         ("stop_reason", info.stop_reason.clone().map(Value::from)),
         ("forked_from", info.forked_from.as_ref().map(view::forked_from)),
+        ("team", info.team.as_ref().map(|team| team.as_str().into())),
     ];
     for (key, value) in optional {
         if let Some(value) = value {

@@ -1,6 +1,7 @@
 //! Machines that exist in memory and need no boot.
 //!
-//! A fork whose name begins with `stuck` never comes up, one whose name begins with `unlucky` and ends in 2 fails.
+//! A fork whose name begins with `stuck` never comes up, one whose name begins with `unlucky` and ends in 2 fails, and so
+//! does everything whose name contains `broken`.
 
 use std::future::pending;
 use std::path::Path;
@@ -54,10 +55,13 @@ impl FakeMachines {
         progress: &Progress,
     ) -> Result<Booted, BootFailure> {
         progress.report("booting", Some(0.5));
+        if spec.hostname.contains("broken") {
+            return Err(BootFailure::Failed { reason: "it is broken".to_owned() });
+        }
         let machine = Arc::new(FakeMachine {
             id: spec.id,
             disks: self.disks.clone(),
-            agent: Arc::new(FakeGuest { files: self.disks.files(spec.id), waiting: self.waiting.clone() }),
+            agent: Arc::new(FakeGuest::new(self.disks.files(spec.id), self.waiting.clone())),
             off: watch::Sender::new(false),
         });
         spawned(machine.record()).await?;

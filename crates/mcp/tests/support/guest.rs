@@ -1,6 +1,7 @@
 //! A guest in memory: a few commands, a few files.
 //!
-//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `signal N`, `panic`.
+//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `signal N`, `panic`. Jobs: those of
+//! [`super::jobs`].
 
 use std::future::pending;
 use std::sync::Arc;
@@ -9,14 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent};
 use agentiso_daemon::{
-    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent,
-    GuestCode, ListOptions, WriteFile,
+    AgentFailure, Captured, Command, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec,
+    FileContent, GuestCode, JobQuery, JobState, ListOptions, WriteFile,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use super::disk::SharedFiles;
+use super::jobs::FakeJobs;
 
 /// Entries of a directory that are listed at once.
 const MAX_LISTED: usize = 3;
@@ -25,6 +27,13 @@ const MAX_LISTED: usize = 3;
 pub(crate) struct FakeGuest {
     pub(crate) files: SharedFiles,
     pub(crate) waiting: Arc<AtomicUsize>,
+    jobs: FakeJobs,
+}
+
+impl FakeGuest {
+    pub(crate) fn new(files: SharedFiles, waiting: Arc<AtomicUsize>) -> Self {
+        Self { files, jobs: FakeJobs::new(waiting.clone()), waiting }
+    }
 }
 
 /// Counts something that waits for as long as it is not dropped.
@@ -85,6 +94,18 @@ impl GuestAgent for FakeGuest {
             Ok(futures::stream::iter([Ok(ExecEvent::Exited(outcome))]).boxed())
         }
         .boxed()
+    }
+
+    fn start_job(&self, command: Command) -> BoxFuture<'_, Result<u64, AgentFailure>> {
+        async move { Ok(self.jobs.start(&command)) }.boxed()
+    }
+
+    fn poll_job(&self, query: JobQuery) -> BoxFuture<'_, Result<JobState, AgentFailure>> {
+        self.jobs.poll(query).boxed()
+    }
+
+    fn kill_job(&self, id: u64, signal: i32) -> BoxFuture<'_, Result<bool, AgentFailure>> {
+        async move { self.jobs.kill(id, signal) }.boxed()
     }
 
     fn read_file<'a>(

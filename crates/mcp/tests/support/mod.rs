@@ -5,6 +5,8 @@
 mod disk;
 mod fake;
 mod guest;
+mod jobs;
+pub(crate) mod teams;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,6 +145,7 @@ pub(crate) struct World {
     daemon: Daemon,
     pub(crate) machines: Arc<FakeMachines>,
     directory: tempfile::TempDir,
+    config: Config,
 }
 
 pub(crate) async fn world() -> World {
@@ -170,8 +173,8 @@ async fn world_in(directory: tempfile::TempDir, more: &str) -> World {
     let dirs = UserDirs { uid: 1000, home: directory.path().into(), state_home: None, runtime_dir: None };
     let config = Config::parse(&text, &dirs).expect("a valid configuration");
     let machines = Arc::new(FakeMachines::default());
-    let daemon = Daemon::open_with(config, machines.clone()).await.expect("a daemon");
-    World { daemon, machines, directory }
+    let daemon = Daemon::open_with(config.clone(), machines.clone()).await.expect("a daemon");
+    World { daemon, machines, directory, config }
 }
 
 impl World {
@@ -182,5 +185,13 @@ impl World {
 
     pub(crate) fn session(&self) -> Session {
         self.daemon.open_session(SessionKind::Client)
+    }
+
+    /// A daemon that comes after this one. Nobody may be connected.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { daemon, machines, directory, config } = self;
+        daemon.shutdown().await;
+        let daemon = Daemon::open_with(config.clone(), machines.clone()).await.expect("another daemon");
+        Self { daemon, machines, directory, config }
     }
 }

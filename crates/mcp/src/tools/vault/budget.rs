@@ -9,7 +9,7 @@ pub(super) const MAX_SHOWN: usize = 40_000;
 pub(super) const MAX_TEXT: usize = 32_000;
 
 /// As many items as fit, in their order, and how many do not.
-pub(super) fn fitting(items: Vec<Value>) -> (Vec<Value>, usize) {
+pub(in crate::tools) fn fitting(items: Vec<Value>) -> (Vec<Value>, usize) {
     let mut room = MAX_SHOWN;
     let total = items.len();
     let shown: Vec<Value> = items

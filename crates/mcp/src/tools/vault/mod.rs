@@ -1,6 +1,6 @@
 //! `vault`: notes on the host that outlive every workspace.
 
-mod budget;
+pub(super) mod budget;
 mod params;
 mod run;
 mod work;

@@ -1,0 +1,121 @@
+//! `agentiso team-status`: what the state file says about a team, without the daemon.
+
+use std::process::ExitCode;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::team::{Member, Team, TeamName};
+use agentiso_daemon::ledger::{self, LedgerDocument};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::commands::status::state_word;
+use crate::context::Context;
+use crate::failure::{Failure, chain};
+use crate::output;
+
+/// Show a team and its members, without asking the daemon
+///
+/// Reads the state file and changes nothing.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agentiso team-status web
+  agentiso team-status web --json | jq -r '.members[].ip'")]
+pub(crate) struct Arguments {
+    /// Name of the team
+    team: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    name: TeamName,
+    state: &'static str,
+    created_at: Timestamp,
+    parent_team: Option<TeamName>,
+    max_vms: u32,
+    members: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    workspace: String,
+    workspace_id: Option<WorkspaceId>,
+    ip: Option<String>,
+    state: &'static str,
+    agent: &'static str,
+    /// Messages that were not received yet.
+    messages: usize,
+    /// Tasks that wait or run.
+    tasks: usize,
+}
+
+pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let path = &context.config.paths.state_file;
+    let document = ledger::read(path)
+        .map_err(|error| Failure::new(format!("{} cannot be read: {}", path.display(), chain(&error))))?;
+    let document =
+        document.ok_or_else(|| Failure::new(format!("there is no state yet at {}", path.display())))?;
+    let (name, team) = document.teams.find(&arguments.team).map_err(|refusal| {
+        let known: Vec<&str> = document.teams.iter().map(|(name, _)| name.as_str()).collect();
+        let failure = Failure::new(refusal.to_string());
+        if known.is_empty() { failure } else { failure.hint(format!("there are: {}", known.join(", "))) }
+    })?;
+    let shown = show(&document, name, team);
+    if arguments.json {
+        output::json(&shown)?;
+    } else {
+        print(&shown)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(document: &LedgerDocument, name: &TeamName, team: &Team) -> Shown {
+    Shown {
+        name: name.clone(),
+        state: team.shown_state().as_str(),
+        created_at: team.created_at,
+        parent_team: team.parent.clone(),
+        max_vms: team.max_vms,
+        members: team.members.iter().map(|member| row(document, member)).collect(),
+    }
+}
+
+fn row(document: &LedgerDocument, member: &Member) -> Row {
+    let machine = member.workspace_id.and_then(|id| document.workspaces.get(&id));
+    Row {
+        name: member.name.to_string(),
+        workspace: member.workspace.to_string(),
+        workspace_id: member.workspace_id,
+        ip: machine.map(|machine| machine.ip.to_string()),
+        state: machine.map_or("destroyed", |machine| state_word(machine.phase.public())),
+        agent: member.status.as_str(),
+        messages: member.mail.len(),
+        tasks: member.tasks.pending().len(),
+    }
+}
+
+fn print(team: &Shown) -> Result<(), Failure> {
+    let parent = team.parent_team.as_ref().map(|parent| format!(", below {parent}")).unwrap_or_default();
+    output::line(&format!(
+        "team {}: {}, {} of at most {} members, made {}{parent}",
+        team.name,
+        team.state,
+        team.members.len(),
+        team.max_vms,
+        output::age(team.created_at, Timestamp::now()),
+    ))?;
+    let rows = team.members.iter().map(|row| {
+        [
+            row.name.clone(),
+            row.workspace.clone(),
+            row.ip.clone().unwrap_or_else(|| "-".to_owned()),
+            row.state.to_owned(),
+            row.agent.to_owned(),
+        ]
+    });
+    output::line(&output::table(["NAME", "WORKSPACE", "IP", "STATE", "AGENT"], rows.collect()))
+}

@@ -1,0 +1,86 @@
+//! Who may talk to whom: members of one team, and those of a team with those of the team above it.
+
+use std::collections::BTreeSet;
+
+use super::{TeamName, Teams};
+use crate::ids::WorkspaceId;
+
+/// The group of a team's own members.
+fn within(team: &TeamName) -> String {
+    format!("team {team}")
+}
+
+/// The group of a team's members and those of the team directly above it.
+fn upwards(team: &TeamName) -> String {
+    format!("team {team} and the one above")
+}
+
+impl Teams {
+    /// The groups that a machine is in. Machines that share one reach each other; who is in no team is in none.
+    pub fn groups_of(&self, workspace: &WorkspaceId) -> BTreeSet<String> {
+        let Some((name, _)) = self.team_of(workspace) else { return BTreeSet::new() };
+        let below = self.iter().filter(|(_, team)| team.parent.as_ref() == Some(name));
+        let mut groups: BTreeSet<String> = below.map(|(child, _)| upwards(child)).collect();
+        groups.insert(within(name));
+        if self.get(name).is_some_and(|team| team.parent.is_some()) {
+            groups.insert(upwards(name));
+        }
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::ids::SessionId;
+    use crate::team::{NewMember, NewTeam, RoleName, TeamLimits, TeamState};
+
+    #[test]
+    fn a_team_is_near_to_itself_and_to_the_one_above() {
+        let mut teams = Teams::default();
+        let mut member = |team: &str, parent: Option<&str>| {
+            let (name, role) = (TeamName::parse(team).unwrap(), RoleName::parse("r").unwrap());
+            let workspace = name.member_workspace(&role, 7).unwrap();
+            let new = NewMember {
+                name: role,
+                role: String::new(),
+                skills: Vec::new(),
+                description: None,
+                workspace: workspace.clone(),
+            };
+            let wanted = NewTeam {
+                name: name.clone(),
+                owner: SessionId::shell(),
+                max_vms: 10,
+                parent: parent.map(|parent| TeamName::parse(parent).unwrap()),
+                roles: vec![new],
+                created_at: Timestamp::UNIX_EPOCH,
+            };
+            teams.reserve(wanted, TeamLimits { max_vms_per_team: 10, max_nesting_depth: 3 }).unwrap();
+            let id = WorkspaceId::random();
+            teams.fill(&workspace, &SessionId::shell(), id);
+            teams.get_mut(&name).unwrap().state = TeamState::Ready;
+            id
+        };
+        let top = member("top", None);
+        let (mid, aunt) = (member("mid", Some("top")), member("aunt", Some("top")));
+        let (low, apart) = (member("low", Some("mid")), member("apart", None));
+        let stranger = WorkspaceId::random();
+        for (one, other, near) in [
+            (top, top, true),
+            (top, mid, true),
+            (top, aunt, true),
+            (low, mid, true),
+            (top, low, false),
+            (mid, aunt, false),
+            (top, apart, false),
+            (top, stranger, false),
+            (stranger, stranger, false),
+        ] {
+            let (ours, theirs) = (teams.groups_of(&one), teams.groups_of(&other));
+            assert_eq!(!ours.is_disjoint(&theirs), near, "{ours:?} and {theirs:?}");
+        }
+    }
+}

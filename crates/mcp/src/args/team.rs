@@ -1,0 +1,148 @@
+//! Teams and the places in them. What names look like is said by their complaints and not by their schemas: every client
+//! pays for the latter.
+
+use agentiso_core::team::{RoleName, TeamName};
+use agentiso_daemon::RoleRequest;
+use serde_json::{Map, Value, json};
+
+use super::lists::{each, field, object, unknown};
+use super::param::{Param, Parameter, parameter};
+use super::values::{Text, Texts};
+use super::words::string;
+
+/// Bytes of what is said about a member: it is in every card and in the ledger.
+const MAX_WORDS: usize = 4096;
+const MAX_SKILLS: usize = 50;
+
+/// The name of a team.
+pub(crate) struct Team {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Team {
+    fn schema_of(&self) -> Value {
+        json!({ "type": "string" })
+    }
+}
+
+parameter!(Team);
+
+impl Param for Team {
+    type Output = TeamName;
+
+    fn parse(&self, value: Value) -> Result<TeamName, Vec<String>> {
+        TeamName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+    }
+}
+
+/// The members that a team is to have.
+pub(crate) struct Roles {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) max: usize,
+}
+
+impl Roles {
+    fn schema_of(&self) -> Value {
+        let item = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string" },
+                "role": { "type": "string" },
+                "skills": { "type": "array", "items": { "type": "string" }, "maxItems": MAX_SKILLS },
+                "description": { "type": "string" },
+            },
+            "required": ["name", "role"],
+            "additionalProperties": false,
+        });
+        json!({ "type": "array", "items": item, "minItems": 1, "maxItems": self.max })
+    }
+}
+
+parameter!(Roles);
+
+impl Param for Roles {
+    type Output = Vec<RoleRequest>;
+
+    fn parse(&self, value: Value) -> Result<Vec<RoleRequest>, Vec<String>> {
+        each(value, (1, self.max), "roles", role)
+    }
+}
+
+fn role(value: Value) -> Result<RoleRequest, Vec<String>> {
+    const fn words(name: &'static str) -> Text {
+        Text { name, about: "", min: 0, max: MAX_WORDS, nul: false }
+    }
+    const SKILLS: Texts = Texts { name: "skills", about: "", max_items: MAX_SKILLS, max: MAX_WORDS };
+    let mut object = object(value)?;
+    let mut problems = Vec::new();
+    let name = field(&mut object, &RoleNamed, &mut problems);
+    let role = field(&mut object, &words("role"), &mut problems);
+    let skills = field(&mut object, &SKILLS, &mut problems);
+    let description = field(&mut object, &words("description"), &mut problems);
+    unknown(&object, "name, role, skills and description", &mut problems);
+    for (missing, what) in [(matches!(name, Some(None)), "name"), (matches!(role, Some(None)), "role")] {
+        if missing {
+            problems.push(format!(".{what} is missing"));
+        }
+    }
+    let read = (|| {
+        Some(RoleRequest {
+            name: name??,
+            role: role??,
+            skills: skills?.unwrap_or_default(),
+            description: description?,
+        })
+    })();
+    read.filter(|_| problems.is_empty()).ok_or(problems)
+}
+
+struct RoleNamed;
+
+impl Parameter for RoleNamed {
+    fn name(&self) -> &'static str {
+        "name"
+    }
+
+    fn schema(&self) -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+impl Param for RoleNamed {
+    type Output = RoleName;
+
+    fn parse(&self, value: Value) -> Result<RoleName, Vec<String>> {
+        RoleName::parse(&string(value)?).map_err(|problem| vec![format!("is no valid name: {problem}")])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLES: Roles = Roles { name: "roles", about: "", max: 3 };
+
+    #[test]
+    fn roles_are_read_and_every_problem_is_told_with_its_place() {
+        let good = json!([{"name": "a", "role": "x"}, {"name": "b", "role": "y", "skills": ["z"], "description": "d"}]);
+        let roles = ROLES.parse(good).unwrap();
+        assert_eq!((roles[1].name.as_str(), roles[1].skills[0].as_str()), ("b", "z"));
+        let wrong = json!([{"name": "../x", "role": 5}, 5, {"name": "c", "skills": "z", "nmae": 1}]);
+        let problems = ROLES.parse(wrong).unwrap_err();
+        let begins = [
+            "[0].name is no",
+            "[0].role must be a text",
+            "[1] must be an object",
+            "[2].skills must be a list",
+            "[2].nmae is not known",
+            "[2].role is missing",
+        ];
+        for (problem, begin) in problems.iter().zip(begins) {
+            assert!(problem.starts_with(begin), "{problem} / {begin}");
+        }
+        assert_eq!(problems.len(), begins.len());
+        assert!(ROLES.parse(json!([])).unwrap_err()[0].contains("1 to 3"));
+    }
+}

@@ -1,0 +1,39 @@
+//! `team`: machines that are made together, write to each other, and go together.
+
+mod board;
+mod params;
+mod run;
+mod view;
+mod work;
+
+use serde_json::{Value, json};
+
+use super::view::schema;
+use crate::args::{Invalid, Reader};
+use crate::registry::{Call, Hints, Running, Tool};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "team",
+    title: "Teams of workspaces",
+    description: "One workspace per role, made and destroyed together. Members reach each other and send \
+                  messages; one of type task_assignment, with JSON {task_id, command, workdir?, env?, timeout_secs?} as \
+                  content, runs in the recipient's workspace, and receive gives the result. task_*: a board in the vault.",
+    slots: params::SLOTS,
+    output,
+    hints: Hints { read_only: false, destructive: true, idempotent: false },
+    prepare,
+};
+
+/// Each action gives some of these.
+fn output() -> Value {
+    let list = schema::optional("array");
+    json!({ "action": schema::text(), "members": list, "teams": list, "messages": list, "tasks": list })
+}
+
+fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let action = args.required(&params::ACTION);
+    let given = params::read(&mut args);
+    let work = action.and_then(|action| work::plan(action, given, &mut args));
+    let work = args.finish(work)?;
+    Ok(Box::pin(run::run(work, call)))
+}

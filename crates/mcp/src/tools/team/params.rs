@@ -1,0 +1,173 @@
+//! The parameters of `team`. All are read before it is looked at which of them an action needs.
+
+use agentiso_core::names::MAX_NAME_LEN;
+use agentiso_core::team::{MAX_CONTENT, MAX_INBOX, TeamName};
+use agentiso_daemon::RoleRequest;
+use agentiso_vault::board::Priority;
+
+use crate::args::{Choice, Integer, Reader, Roles, Slot, Team, Text, Texts};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Create,
+    Destroy,
+    Status,
+    List,
+    Message,
+    Receive,
+    TaskCreate,
+    TaskList,
+    TaskClaim,
+    TaskStart,
+    TaskComplete,
+    TaskFail,
+    TaskRelease,
+}
+
+pub(super) const ACTION: Choice<Action> = Choice {
+    name: "action",
+    about: "What to do.",
+    words: &[
+        ("create", Action::Create),
+        ("destroy", Action::Destroy),
+        ("status", Action::Status),
+        ("list", Action::List),
+        ("message", Action::Message),
+        ("receive", Action::Receive),
+        ("task_create", Action::TaskCreate),
+        ("task_list", Action::TaskList),
+        ("task_claim", Action::TaskClaim),
+        ("task_start", Action::TaskStart),
+        ("task_complete", Action::TaskComplete),
+        ("task_fail", Action::TaskFail),
+        ("task_release", Action::TaskRelease),
+    ],
+    default: None,
+    otherwise: None,
+};
+
+/// More than any configuration allows in one team.
+const MAX_ROLES: usize = 100;
+
+pub(super) const DEFAULT_MAX_VMS: u64 = 10;
+pub(super) const DEFAULT_LIMIT: u64 = 10;
+
+/// Names of members, types of messages, ids of tasks.
+const MAX_WORD: usize = MAX_NAME_LEN;
+
+/// Bytes of a title: four for each of its characters, of which the board allows 200.
+const MAX_TITLE: usize = 800;
+
+const MAX_DEPENDENCIES: usize = 100;
+
+pub(super) const NAME: Team = Team { name: "name", about: "The team; list needs none." };
+pub(super) const ROLES: Roles = Roles { name: "roles", about: "create: its members.", max: MAX_ROLES };
+const MAX_VMS: Integer = Integer {
+    name: "max_vms",
+    about: "create: most members, with teams below.",
+    min: 1,
+    max: Integer::OPEN,
+    default: Some(DEFAULT_MAX_VMS),
+};
+pub(super) const GOLDEN: Text = word("golden_workspace", "create: fork members from it.");
+pub(super) const BASE_SNAPSHOT: Text = word("base_snapshot", "create: its snapshot. Default: golden.");
+const PARENT: Team = Team { name: "parent_team", about: "create: the team above." };
+pub(super) const AGENT: Text = word("agent", "Member that sends, receives or has the task.");
+pub(super) const TO: Text = word("to", "message: a member, or * for all others.");
+pub(super) const CONTENT: Text = Text {
+    min: 0,
+    nul: true,
+    ..text("content", "Message; task's description, result or reason.", MAX_CONTENT)
+};
+const MESSAGE_TYPE: Text = word("message_type", "Default: text.");
+const LIMIT: Integer = Integer {
+    name: "limit",
+    about: "receive: most messages.",
+    min: 1,
+    max: MAX_INBOX as u64,
+    default: Some(DEFAULT_LIMIT),
+};
+pub(super) const TASK_ID: Text = word("task_id", "Such as task-001.");
+pub(super) const TITLE: Text = text("title", "task_create: one line.", MAX_TITLE);
+const PRIORITY: Choice<Priority> = Choice {
+    name: "priority",
+    about: "task_create: how urgent.",
+    words: &[
+        ("low", Priority::Low),
+        ("medium", Priority::Medium),
+        ("high", Priority::High),
+        ("critical", Priority::Critical),
+    ],
+    default: Some("medium"),
+    otherwise: None,
+};
+const DEPENDS_ON: Texts =
+    Texts { name: "depends_on", about: "task_create: task ids.", max_items: MAX_DEPENDENCIES, max: MAX_WORD };
+
+const fn text(name: &'static str, about: &'static str, max: usize) -> Text {
+    Text { name, about, min: 1, max, nul: false }
+}
+
+const fn word(name: &'static str, about: &'static str) -> Text {
+    Text { min: 0, ..text(name, about, MAX_WORD) }
+}
+
+pub(super) const SLOTS: &[Slot] = &[
+    Slot::Required(&ACTION),
+    Slot::Optional(&NAME),
+    Slot::Optional(&ROLES),
+    Slot::Optional(&MAX_VMS),
+    Slot::Optional(&GOLDEN),
+    Slot::Optional(&BASE_SNAPSHOT),
+    Slot::Optional(&PARENT),
+    Slot::Optional(&AGENT),
+    Slot::Optional(&TO),
+    Slot::Optional(&CONTENT),
+    Slot::Optional(&MESSAGE_TYPE),
+    Slot::Optional(&LIMIT),
+    Slot::Optional(&TASK_ID),
+    Slot::Optional(&TITLE),
+    Slot::Optional(&PRIORITY),
+    Slot::Optional(&DEPENDS_ON),
+];
+
+/// An argument as it was found: `None` if it is wrong, which has been said, `Some(None)` if it was left out.
+pub(super) type Maybe<T> = Option<Option<T>>;
+
+pub(super) struct Given {
+    pub(super) name: Maybe<TeamName>,
+    pub(super) roles: Maybe<Vec<RoleRequest>>,
+    pub(super) max_vms: Maybe<u64>,
+    pub(super) golden: Maybe<String>,
+    pub(super) base_snapshot: Maybe<String>,
+    pub(super) parent: Maybe<TeamName>,
+    pub(super) agent: Maybe<String>,
+    pub(super) to: Maybe<String>,
+    pub(super) content: Maybe<String>,
+    pub(super) message_type: Maybe<String>,
+    pub(super) limit: Maybe<u64>,
+    pub(super) task_id: Maybe<String>,
+    pub(super) title: Maybe<String>,
+    pub(super) priority: Maybe<Priority>,
+    pub(super) depends_on: Maybe<Vec<String>>,
+}
+
+pub(super) fn read(args: &mut Reader) -> Given {
+    Given {
+        name: args.optional(&NAME),
+        roles: args.optional(&ROLES),
+        max_vms: args.optional(&MAX_VMS),
+        golden: args.optional(&GOLDEN),
+        base_snapshot: args.optional(&BASE_SNAPSHOT),
+        parent: args.optional(&PARENT),
+        agent: args.optional(&AGENT),
+        to: args.optional(&TO),
+        content: args.optional(&CONTENT),
+        message_type: args.optional(&MESSAGE_TYPE),
+        limit: args.optional(&LIMIT),
+        task_id: args.optional(&TASK_ID),
+        title: args.optional(&TITLE),
+        priority: args.optional(&PRIORITY),
+        depends_on: args.optional(&DEPENDS_ON),
+    }
+}

@@ -1,0 +1,152 @@
+//! What is to be done, with what it needs: parsed, and complained about where something is missing.
+
+use agentiso_core::team::TeamName;
+use agentiso_daemon::TeamRequest;
+use agentiso_vault::board::Priority;
+
+use super::params::{
+    self, AGENT, Action, BASE_SNAPSHOT, CONTENT, DEFAULT_LIMIT, DEFAULT_MAX_VMS, GOLDEN, Given, Maybe, NAME,
+    ROLES, TASK_ID, TITLE, TO,
+};
+use crate::args::{Param, Reader, Snapshot, Workspace};
+
+/// The snapshot that members are forked from, from the tool contract.
+const DEFAULT_SNAPSHOT: &str = "golden";
+
+pub(super) enum Work {
+    Create(TeamRequest),
+    Destroy(TeamName),
+    Status(TeamName),
+    List,
+    Message { team: TeamName, from: String, to: String, content: String, message_type: String },
+    Receive { team: TeamName, agent: String, limit: usize },
+    Board { team: TeamName, task: OfTask },
+}
+
+/// What is done with the task board. Ids are as the caller wrote them.
+pub(super) enum OfTask {
+    Create { title: String, description: String, priority: Priority, depends_on: Vec<String> },
+    List,
+    Claim { id: String, agent: String },
+    Start { id: String, agent: String },
+    Complete { id: String, agent: String, result: Option<String> },
+    Fail { id: String, reason: Option<String> },
+    Release { id: String, agent: String },
+}
+
+/// `None` if something is wrong or missing; all of it has then been said.
+pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Work> {
+    let mut need = Need { args, action: word(action) };
+    match action {
+        Action::Create => create(given, &mut need).map(Work::Create),
+        Action::Destroy => need.some(&NAME, given.name).map(Work::Destroy),
+        Action::Status => need.some(&NAME, given.name).map(Work::Status),
+        Action::List => Some(Work::List),
+        Action::Message => {
+            let team = need.some(&NAME, given.name);
+            let from = need.some(&AGENT, given.agent);
+            let to = need.some(&TO, given.to);
+            let content = need.some(&CONTENT, given.content);
+            let message_type = given.message_type?.unwrap_or_else(|| "text".to_owned());
+            Some(Work::Message { team: team?, from: from?, to: to?, content: content?, message_type })
+        }
+        Action::Receive => {
+            let team = need.some(&NAME, given.name);
+            let agent = need.some(&AGENT, given.agent);
+            let limit = usize::try_from(given.limit?.unwrap_or(DEFAULT_LIMIT)).ok()?;
+            Some(Work::Receive { team: team?, agent: agent?, limit })
+        }
+        Action::TaskCreate
+        | Action::TaskList
+        | Action::TaskClaim
+        | Action::TaskStart
+        | Action::TaskComplete
+        | Action::TaskFail
+        | Action::TaskRelease => {
+            let team = need.some(&NAME, given.name.clone());
+            let task = board(action, given, &mut need);
+            Some(Work::Board { team: team?, task: task? })
+        }
+    }
+}
+
+fn create(given: Given, need: &mut Need<'_>) -> Option<TeamRequest> {
+    let name = need.some(&NAME, given.name);
+    let roles = need.some(&ROLES, given.roles);
+    if let (Some(None), Some(Some(_))) = (&given.golden, &given.base_snapshot) {
+        need.args.complain(BASE_SNAPSHOT.name, "is of no use without golden_workspace".to_owned());
+    }
+    let golden = given.golden?.map(|golden| need.parsed(&Workspace { name: GOLDEN.name, about: "" }, golden));
+    let snapshot = given.base_snapshot?.unwrap_or_else(|| DEFAULT_SNAPSHOT.to_owned());
+    let snapshot = need.parsed(&Snapshot { name: BASE_SNAPSHOT.name, about: "" }, snapshot);
+    let golden = match golden {
+        Some(golden) => Some((golden?, snapshot?)),
+        None => None,
+    };
+    Some(TeamRequest {
+        name: name?,
+        roles: roles?,
+        max_vms: u32::try_from(given.max_vms?.unwrap_or(DEFAULT_MAX_VMS)).ok()?,
+        golden,
+        parent: given.parent?,
+    })
+}
+
+fn board(action: Action, given: Given, need: &mut Need<'_>) -> Option<OfTask> {
+    let takes_id = !matches!(action, Action::TaskCreate | Action::TaskList);
+    let id = if takes_id { need.some(&TASK_ID, given.task_id) } else { None };
+    let takes_agent = takes_id && action != Action::TaskFail;
+    let agent = if takes_agent { need.some(&AGENT, given.agent) } else { None };
+    match action {
+        Action::TaskCreate => {
+            let title = need.some(&TITLE, given.title);
+            Some(OfTask::Create {
+                title: title?,
+                description: given.content?.unwrap_or_default(),
+                priority: given.priority?.unwrap_or_default(),
+                depends_on: given.depends_on?.unwrap_or_default(),
+            })
+        }
+        Action::TaskList => Some(OfTask::List),
+        Action::TaskClaim => Some(OfTask::Claim { id: id?, agent: agent? }),
+        Action::TaskStart => Some(OfTask::Start { id: id?, agent: agent? }),
+        Action::TaskComplete => Some(OfTask::Complete { id: id?, agent: agent?, result: given.content? }),
+        Action::TaskFail => Some(OfTask::Fail { id: id?, reason: given.content? }),
+        Action::TaskRelease => Some(OfTask::Release { id: id?, agent: agent? }),
+        Action::Create
+        | Action::Destroy
+        | Action::Status
+        | Action::List
+        | Action::Message
+        | Action::Receive => None,
+    }
+}
+
+/// Takes what an action cannot do without.
+struct Need<'a> {
+    args: &'a mut Reader,
+    action: &'static str,
+}
+
+impl Need<'_> {
+    /// A text that is more than a text to this action.
+    fn parsed<P: Param>(&mut self, param: &P, text: String) -> Option<P::Output> {
+        let complain = |problems: Vec<String>| {
+            problems.into_iter().for_each(|problem| self.args.complain(param.name(), problem));
+        };
+        param.parse(text.into()).map_err(complain).ok()
+    }
+
+    fn some<P: Param>(&mut self, param: &P, given: Maybe<P::Output>) -> Option<P::Output> {
+        let given = given?;
+        if given.is_none() {
+            let problem = format!("{} (action {} needs it)", param.when_missing(), self.action);
+            self.args.complain(param.name(), problem);
+        }
+        given
+    }
+}
+
+pub(super) fn word(action: Action) -> &'static str {
+    params::ACTION.words.iter().find(|(_, known)| *known == action).map_or("", |(word, _)| word)
+}

@@ -1,0 +1,168 @@
+//! Teams of real machines: who reaches whom, tasks that run in them, and that nothing is left.
+
+use std::time::Duration;
+
+use agentiso_testkit::{Client, HostOptions, TestHost, eventually, host_or_skip};
+use serde_json::{Value, json};
+
+/// Long enough for a task under emulation on a busy host.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn team(client: &Client, arguments: Value) -> Value {
+    client.tool("team", arguments).json()
+}
+
+fn make(client: &Client, name: &str, members: &[&str], parent: Option<&str>) -> Value {
+    let roles: Vec<Value> = members.iter().map(|name| json!({"name": name, "role": "worker"})).collect();
+    let made = team(client, json!({"action": "create", "name": name, "roles": roles, "parent_team": parent}));
+    assert_eq!((&made["state"], &made["member_count"]), (&json!("Ready"), &json!(members.len())), "{made}");
+    made
+}
+
+fn assign(client: &Client, to: &str, task: Value) {
+    let sent = team(
+        client,
+        json!({"action": "message", "name": "web", "agent": "ann", "to": to, "content": task.to_string(),
+            "message_type": "task_assignment"}),
+    );
+    assert_eq!(sent["status"], "delivered", "{sent}");
+}
+
+/// The next results of a member of `web`.
+fn results(client: &Client, agent: &str) -> Vec<Value> {
+    let mut results = Vec::new();
+    eventually("a task ends", PATIENCE, || {
+        let received = team(client, json!({"action": "receive", "name": "web", "agent": agent}));
+        assert_eq!(received["count"], 0, "a task is no mail: {received}");
+        results = received["daemon_results"].as_array().cloned().unwrap_or_default();
+        !results.is_empty()
+    });
+    results
+}
+
+fn sh(client: &Client, workspace: &str, command: &str) -> String {
+    let ran = client.tool("exec", json!({"workspace_id": workspace, "command": command})).json();
+    ran["stdout"].as_str().unwrap().trim_end().to_owned()
+}
+
+/// A server that greets everybody, in a member's machine.
+fn serve(client: &Client, workspace: &str) {
+    let server = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); \
+                  bind(S, sockaddr_in(7000, INADDR_ANY)) or die; listen(S, 5); \
+                  while (accept(C, S)) { print C \"hello\\n\"; close C }";
+    let command = format!("perl -e '{server}'");
+    client.tool("exec_background", json!({"action": "start", "workspace_id": workspace, "command": command}));
+}
+
+/// What a machine hears from the server of another.
+fn greeting(client: &Client, from: &str, ip: &str) -> String {
+    let call = format!(
+        "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); alarm 10; \
+         connect(S, sockaddr_in(7000, inet_aton(\"{ip}\"))) or do {{ print \"$!\"; exit }}; print <S>"
+    );
+    sh(client, from, &format!("perl -e '{call}'"))
+}
+
+fn ip(client: &Client, workspace: &str) -> String {
+    let info = client.tool("workspace_info", json!({"workspace_id": workspace})).json();
+    info["ip"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn members_of_a_team_work_together_and_go_together() {
+    let notes = tempfile::tempdir().unwrap();
+    let config = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.path().display());
+    let host: TestHost = host_or_skip!(HostOptions { config, ..HostOptions::default() });
+    let client = host.client();
+    make(&client, "web", &["ann", "bob"], None);
+
+    let sent = json!({"action": "message", "name": "web", "agent": "ann", "to": "bob", "content": "hi"});
+    assert_eq!(team(&client, sent)["status"], "delivered");
+    let received = team(&client, json!({"action": "receive", "name": "web", "agent": "bob"}));
+    assert_eq!((&received["count"], &received["messages"][0]["from"]), (&json!(1), &json!("ann")));
+
+    let task = json!({"task_id": "t1", "command": "echo $WORD from $(pwd)", "env": {"WORD": "hello"}});
+    assign(&client, "bob", task);
+    let result = results(&client, "bob").remove(0);
+    assert_eq!(
+        (&result["task_id"], &result["success"], &result["exit_code"], &result["stdout"]),
+        (&json!("t1"), &json!(true), &json!(0), &json!("hello from /workspace\n")),
+        "{result}"
+    );
+    assign(&client, "bob", json!({"task_id": "t2", "command": "echo begun; sleep 60", "timeout_secs": 2}));
+    let late = results(&client, "bob").remove(0);
+    assert_eq!((&late["exit_code"], &late["stdout"]), (&json!(-1), &json!("begun\n")), "{late}");
+    assert_eq!(sh(&client, "web.bob", "cat /proc/[0-9]*/comm | grep -c sleep || true"), "0", "it was killed");
+
+    let table = host.cli_ok(&["team-status", "web"]);
+    assert!(
+        table.contains("team web: Ready") && table.contains("ann") && table.contains("running"),
+        "{table}"
+    );
+    assert_eq!(host.cli(&["team-status", "nosuch"]).status.code(), Some(1));
+
+    team(&client, json!({"action": "destroy", "name": "web"}));
+    assert_eq!(team(&client, json!({"action": "list"}))["count"], 0);
+    host.assert_no_workspaces_left();
+    assert!(notes.path().join("teams/web/cards/bob.json").is_file());
+}
+
+#[test]
+fn members_reach_each_other_and_strangers_reach_nobody() {
+    let host = host_or_skip!();
+    let client = host.client();
+    make(&client, "web", &["ann", "bob"], None);
+    let stranger = client.workspace();
+    let bob = ip(&client, "web.bob");
+    serve(&client, "web.bob");
+    eventually("a member hears another", PATIENCE, || greeting(&client, "web.ann", &bob) == "hello");
+    assert_ne!(greeting(&client, &stranger.name, &bob), "hello");
+
+    // The team below is near to the one above, and what is open to it ends with it.
+    make(&client, "sub", &["cy"], Some("web"));
+    assert_eq!(greeting(&client, "sub.cy", &bob), "hello");
+    host.kill_daemon();
+    let next = host.client();
+    next.tool("workspace_adopt", json!({}));
+    eventually("it holds for a daemon that comes after", PATIENCE, || {
+        greeting(&next, "sub.cy", &bob) == "hello"
+    });
+    assert_ne!(greeting(&next, &stranger.name, &bob), "hello");
+    team(&next, json!({"action": "destroy", "name": "web"}));
+    assert_eq!(team(&next, json!({"action": "list"}))["count"], 0);
+    next.tool("workspace_destroy", json!({"workspace_id": stranger.id}));
+    host.assert_no_workspaces_left();
+}
+
+#[test]
+fn tasks_go_on_while_the_daemon_is_killed() {
+    let host = host_or_skip!();
+    let client = host.client();
+    make(&client, "web", &["ann", "bob"], None);
+    let wait = "while [ ! -e /go ]; do sleep 0.1; done; echo ran >> /ran; echo 1";
+    for number in 0..5 {
+        assign(&client, "bob", json!({"task_id": format!("t{number}"), "command": wait}));
+    }
+    eventually("four of them run", PATIENCE, || {
+        let jobs =
+            client.tool("exec_background", json!({"action": "list", "workspace_id": "web.bob"})).json();
+        jobs.as_array().unwrap().iter().filter(|job| job["running"] == true).count() == 4
+    });
+    host.kill_daemon();
+    let next = host.client();
+    next.tool("workspace_adopt", json!({}));
+    let pending = team(&next, json!({"action": "receive", "name": "web", "agent": "bob"}));
+    assert_eq!(pending["daemon_pending_tasks"], 5, "{pending}");
+    sh(&next, "web.bob", "touch /go");
+    let mut ended = Vec::new();
+    while ended.len() < 5 {
+        ended.extend(results(&next, "bob"));
+    }
+    let mut names: Vec<_> = ended.iter().map(|result| result["task_id"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["t0", "t1", "t2", "t3", "t4"]);
+    assert!(ended.iter().all(|result| result["stdout"] == "1\n"), "{ended:?}");
+    assert_eq!(sh(&next, "web.bob", "wc -l < /ran"), "5", "none ran twice");
+    team(&next, json!({"action": "destroy", "name": "web"}));
+    host.assert_no_workspaces_left();
+}
