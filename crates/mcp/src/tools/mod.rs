@@ -48,3 +48,5 @@ mod shared;
 mod snapshots;
 mod transfers;
 mod view;
+
+pub(crate) use shared::MAX_FILE;

@@ -5,6 +5,7 @@
 mod disk;
 mod fake;
 mod guest;
+pub(crate) mod web;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,6 +179,14 @@ impl World {
     /// Where the notes are.
     pub(crate) fn vault(&self) -> std::path::PathBuf {
         self.directory.path().join("vault")
+    }
+
+    pub(crate) fn state_file(&self) -> std::path::PathBuf {
+        self.directory.path().join("state.json")
+    }
+
+    pub(crate) fn daemon(&self) -> Daemon {
+        self.daemon.clone()
     }
 
     pub(crate) fn session(&self) -> Session {
