@@ -1,7 +1,5 @@
 //! The daemon as commands see it: found or started, spoken to, its answers as failures with hints.
 
-use std::os::unix::net::UnixStream;
-
 use agentiso_core::names::{SnapshotName, WorkspaceRef};
 use agentiso_core::network::PolicyChange;
 use agentiso_daemon::McpOptions;
@@ -9,9 +7,9 @@ use agentiso_daemon::PortForward;
 use agentiso_daemon::SnapshotDiff;
 use agentiso_daemon::control::jobs::{Job, JobOutput, JobParams};
 use agentiso_daemon::control::wire::{
-    CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
-    ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, RestoreResult, Snapshot,
-    SnapshotResult, Workspace,
+    BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
+    ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, RestoreResult,
+    Snapshot, SnapshotResult, Workspace,
 };
 use agentiso_daemon::control::{
     ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
@@ -188,6 +186,16 @@ impl Client {
         self.0.forward(&wanted, guest_port, host_port).await.map_err(refused)
     }
 
+    pub(crate) async fn grant_bridge(&mut self, wanted: &str) -> Result<BridgeResult, Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.grant_bridge(&wanted).await.map_err(refused)
+    }
+
+    pub(crate) async fn revoke_bridge(&mut self, wanted: &str) -> Result<(), Failure> {
+        let wanted = self.resolve(wanted).await?;
+        self.0.revoke_bridge(&wanted).await.map_err(refused)
+    }
+
     pub(crate) async fn end_forward(&mut self, wanted: &str, guest_port: u16) -> Result<Workspace, Failure> {
         let wanted = self.resolve(wanted).await?;
         self.0.end_forward(&wanted, guest_port).await.map_err(refused)
@@ -246,11 +254,11 @@ impl Client {
 }
 
 /// A connection that speaks MCP from here on.
-pub(crate) async fn connect_mcp(context: &Context, options: McpOptions) -> Result<UnixStream, Failure> {
-    let connected = greet(context, &Hello::mcp(options)).await?;
-    let stream = connected.stream.into_std()?;
-    stream.set_nonblocking(false)?;
-    Ok(stream)
+pub(crate) async fn connect_mcp(
+    context: &Context,
+    options: McpOptions,
+) -> Result<tokio::net::UnixStream, Failure> {
+    Ok(greet(context, &Hello::mcp(options)).await?.stream)
 }
 
 async fn greet(context: &Context, hello: &Hello) -> Result<Connected, Failure> {

@@ -24,6 +24,7 @@ use thiserror::Error;
 use crate::git::GitError;
 use crate::ledger::LedgerError;
 use crate::machines::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
+use crate::mcp_bridge::McpBridgeError;
 use crate::session::{PrepareError, SwarmError, TeamError};
 
 const MIB: u64 = 1 << 20;
@@ -170,6 +171,8 @@ pub enum OpError {
     #[error(transparent)]
     Swarm(#[from] SwarmError),
     #[error(transparent)]
+    McpBridge(#[from] McpBridgeError),
+    #[error(transparent)]
     Team(#[from] TeamError),
     #[error("notes are switched off on this server (vault.enabled is false)")]
     VaultDisabled,
@@ -241,6 +244,7 @@ impl OpError {
             Self::Git(error) => error.code(),
             Self::Prepare(error) => error.code(),
             Self::Swarm(error) => error.code(),
+            Self::McpBridge(error) => error.code(),
             Self::Team(error) => error.code(),
             Self::VaultDisabled => "vault_disabled",
             Self::Vault(error) => error.code(),
@@ -336,6 +340,7 @@ impl OpError {
             Self::Git(error) => return error.hint(),
             Self::Prepare(error) => error.hint().to_owned(),
             Self::Swarm(error) => error.hint().to_owned(),
+            Self::McpBridge(error) => error.hint().to_owned(),
             Self::Team(error) => return error.hint(),
             Self::Guest { source: AgentFailure::Unsupported { .. }, .. } => {
                 "workspace_stop and workspace_start bring up the agent of this server, but end what runs in it".to_owned()
@@ -417,6 +422,7 @@ impl OpError {
             | Self::Git(_)
             | Self::Prepare(_)
             | Self::Swarm(_)
+            | Self::McpBridge(_)
             | Self::Team(_)
             | Self::VaultDisabled
             | Self::Vault(_)
@@ -487,6 +493,7 @@ impl OpError {
             | Self::Ledger(_)
             | Self::Logs { .. }
             | Self::Swarm(_)
+            | Self::McpBridge(_)
             | Self::VaultDisabled
             | Self::Cancelled
             | Self::ShuttingDown => false,

@@ -25,6 +25,7 @@ mod logs;
 pub mod machines;
 mod main_loop;
 mod mcp;
+mod mcp_bridge;
 mod network;
 mod open_files;
 mod pool;
@@ -54,10 +55,11 @@ pub use machines::{
 };
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
+pub use mcp_bridge::McpBridgeError;
 pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{
-    MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, Received,
-    RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone,
-    TaskOutcome, TeamError, TeamInfo, TeamRequest,
+    BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
+    Received, RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask,
+    TaskDone, TaskOutcome, TeamError, TeamInfo, TeamRequest,
 };

@@ -6,6 +6,7 @@ mod carry;
 mod forks;
 mod git;
 mod guarded;
+mod mcp_bridge;
 mod network;
 mod prepare;
 mod snapshots;
@@ -37,6 +38,7 @@ use crate::runner::{Handle, Live, Reply, Request, Seed};
 use crate::shared::Shared;
 
 pub use git::{MergeRequest, Merged, MergedSource};
+pub use mcp_bridge::BridgeAccess;
 pub use prepare::{PrepareError, PrepareRequest, Prepared};
 pub use swarm::{
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
@@ -81,7 +83,7 @@ impl Drop for Call {
 impl Session {
     pub(crate) fn open(shared: Arc<Shared>, kind: SessionKind) -> Self {
         let id = match kind {
-            SessionKind::Client => SessionId::random(),
+            SessionKind::Client | SessionKind::Bound(_) => SessionId::random(),
             SessionKind::Shell => SessionId::shell(),
         };
         shared.state().registry.sessions.open(&id, jiff::Timestamp::now());
@@ -118,7 +120,8 @@ impl Session {
     /// good. A person at the shell is not counted.
     pub fn charge(&self, category: RateCategory, calls: u32) -> Result<(), OpError> {
         match self.0.kind {
-            SessionKind::Shell => Ok(()),
+            // What runs inside may wear out itself, and nobody else's share of what all may call.
+            SessionKind::Shell | SessionKind::Bound(_) => Ok(()),
             SessionKind::Client => {
                 let shared = self.shared();
                 let levels = &mut shared.state().registry.rates;
@@ -290,6 +293,10 @@ impl Session {
         let registry = &self.shared().state().registry;
         let mut all: Vec<_> = registry
             .iter()
+            .filter(|workspace| match self.0.kind {
+                SessionKind::Client | SessionKind::Shell => true,
+                SessionKind::Bound(id) => workspace.id == id,
+            })
             .map(|workspace| self.view(registry, workspace))
             .filter(|info| filter.is_none_or(|wanted| info.state == wanted))
             .collect();

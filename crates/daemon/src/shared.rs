@@ -16,6 +16,7 @@ use crate::first_turn::FirstTurns;
 use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
+use crate::mcp_bridge::McpBridge;
 use crate::network::Network;
 use crate::pool::Pool;
 use crate::registry::{self, Place, Registry, Status, Workspace};
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) space: SpacePromises,
     pub(crate) pool: Pool,
     pub(crate) network: Network,
+    /// MCP for what runs inside workspaces, if it is enabled.
+    pub(crate) mcp_bridge: Option<Arc<McpBridge>>,
     /// Workspaces that are merged into.
     pub(crate) merging: Claims<WorkspaceId>,
     /// Whose turn it is to write the notes about members of teams.
@@ -69,6 +72,7 @@ impl Shared {
         machines: Arc<dyn Machines>,
         registry: Registry,
         network: Network,
+        mcp_bridge: Option<Arc<McpBridge>>,
         lock: DaemonLock,
     ) -> Self {
         Self {
@@ -77,6 +81,7 @@ impl Shared {
             space: SpacePromises::default(),
             pool: Pool::default(),
             network,
+            mcp_bridge,
             merging: Claims::default(),
             preparing: Claims::default(),
             cards: tokio::sync::Mutex::default(),
@@ -131,6 +136,9 @@ impl Shared {
         state.runners.remove(id);
         // Under the lock: whoever gets its address next finds the seat free.
         self.network.leave(id);
+        if let Some(bridge) = &self.mcp_bridge {
+            bridge.forget(id);
+        }
         self.first_turns.forget(id);
     }
 

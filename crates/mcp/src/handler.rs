@@ -1,6 +1,6 @@
 //! What the daemon hands its MCP connections to.
 
-use agentiso_daemon::{McpHandler, McpOptions, Session};
+use agentiso_daemon::{McpHandler, McpOptions, Session, SessionKind};
 use futures::future::BoxFuture;
 use rmcp::service::serve_server;
 use tokio::net::UnixStream;
@@ -36,7 +36,11 @@ async fn serve(session: Session, tools: String, read_only: bool, stream: UnixStr
     let _guard = closed.clone().drop_guard();
     let (read, write) = stream.into_split();
     let transport = LineTransport::new(read, write, MAX_LINE, closed.clone());
-    let profile = match Profile::parse(&tools, read_only) {
+    let chosen = match session.kind() {
+        SessionKind::Client | SessionKind::Shell => Profile::parse(&tools, read_only),
+        SessionKind::Bound(_) => Ok(Profile::inside()),
+    };
+    let profile = match chosen {
         Ok(profile) => profile,
         Err(error) => {
             tracing::warn!(%error, "a client asked for tools that do not exist");

@@ -4,10 +4,15 @@ use crate::profile::Profile;
 
 pub(crate) fn render(profile: &Profile) -> String {
     let has = |name: &str| profile.tools().any(|tool| tool.name == name);
-    let mut text = String::from(
-        "agentiso gives you workspaces: Linux virtual machines of your own, isolated from the host, from each other \
-         and from the network. You are root in them.\n",
-    );
+    let mut text = String::from(match profile.is_inside() {
+        false => {
+            "agentiso gives you workspaces: Linux virtual machines of your own, isolated from the host, from each other \
+             and from the network. You are root in them.\n"
+        }
+        true => {
+            "You are in a workspace of agentiso: a Linux virtual machine. These tools act on it, as root.\n"
+        }
+    });
     let mut line = |when: bool, words: &str| {
         if when {
             text.push_str("- ");
@@ -20,7 +25,11 @@ pub(crate) fn render(profile: &Profile) -> String {
         has("workspace_create"),
         "workspace_create makes one in seconds. Create one per task, use it for the whole task.",
     );
-    line(profile.is_core(), "workspace_id may be left out while you own exactly one workspace.");
+    line(profile.is_inside(), "workspace_id may be left out: it is always this machine.");
+    line(
+        profile.is_core() && !profile.is_inside(),
+        "workspace_id may be left out while you own exactly one workspace.",
+    );
     line(!profile.is_core(), "workspace_id takes the name or the UUID of a workspace.");
     line(
         has("exec"),
@@ -73,6 +82,7 @@ mod tests {
 
     #[test]
     fn instructions_are_short_and_name_only_tools_that_are_offered() {
+        let mut profiles = vec![("inside", Profile::inside())];
         for (tools, read_only) in [
             ("full", false),
             ("core", false),
@@ -80,7 +90,9 @@ mod tests {
             ("exec", false),
             ("core,workspace_fork", false),
         ] {
-            let profile = Profile::parse(tools, read_only).unwrap();
+            profiles.push((tools, Profile::parse(tools, read_only).unwrap()));
+        }
+        for (tools, profile) in profiles {
             let text = render(&profile);
             assert!(text.len() < MAX_BYTES, "{tools}: {} bytes", text.len());
             for tool in crate::registry::listable().map(|tool| tool.name) {

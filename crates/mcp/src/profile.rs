@@ -5,6 +5,7 @@ use agentiso_core::suggest::nearest;
 use thiserror::Error;
 
 use crate::registry::{self, Tool};
+use crate::tools::MAX_FILE;
 
 /// The tools for small models.
 const CORE: &[&str] = &[
@@ -17,6 +18,29 @@ const CORE: &[&str] = &[
     "snapshot_restore",
     "workspace_destroy",
 ];
+
+/// What a session from inside a workspace may call: what root in there could do anyway, and what the daemon knows about
+/// this one machine. Nothing that reaches the host, its disk, other machines or its own walls.
+const INSIDE: &[&str] = &[
+    "workspace_info",
+    "workspace_logs",
+    "exec",
+    "exec_background",
+    "set_env",
+    "file_read",
+    "file_write",
+    "file_edit",
+    "file_list",
+    "git_clone",
+    "git_status",
+    "git_commit",
+    "git_push",
+    "git_diff",
+];
+
+/// In an answer, a file takes several times its size of the daemon's memory; what runs in a workspace must not be able to ask
+/// for much of it.
+const MAX_READ_INSIDE: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
@@ -32,6 +56,7 @@ pub struct Profile {
     tools: Vec<&'static str>,
     core: bool,
     read_only: bool,
+    inside: bool,
 }
 
 impl Profile {
@@ -63,7 +88,13 @@ impl Profile {
             .filter(|tool| wanted.contains(&tool.name) && (!read_only || tool.hints.read_only))
             .map(|tool| tool.name)
             .collect();
-        Ok(Self { tools, core: words.contains(&"core"), read_only })
+        Ok(Self { tools, core: words.contains(&"core"), read_only, inside: false })
+    }
+
+    /// For a session that is bound to the workspace it comes from. Nobody chooses another one there.
+    pub(crate) fn inside() -> Self {
+        let tools = registry::listable().map(|tool| tool.name).filter(|name| INSIDE.contains(name)).collect();
+        Self { tools, core: true, read_only: false, inside: true }
     }
 
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> + '_ {
@@ -79,6 +110,15 @@ impl Profile {
     /// the session owns exactly one.
     pub(crate) fn is_core(&self) -> bool {
         self.core
+    }
+
+    /// How much of a file is read in one call.
+    pub(crate) fn max_read(&self) -> u64 {
+        if self.inside { MAX_READ_INSIDE } else { MAX_FILE }
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -120,6 +160,38 @@ mod tests {
                 "git_diff"
             ]
         );
+    }
+
+    #[test]
+    fn from_inside_nothing_is_reached_but_the_machine_itself() {
+        let inside = Profile::inside();
+        assert_eq!(inside.tools().count(), INSIDE.len());
+        let refused = [
+            "workspace_create",
+            "workspace_destroy",
+            "workspace_fork",
+            "workspace_adopt",
+            "workspace_list",
+            "workspace_start",
+            "workspace_stop",
+            "team",
+            "swarm_run",
+            "workspace_merge",
+            "exec_parallel",
+            "file_transfer",
+            "file_upload",
+            "file_download",
+            "workspace_prepare",
+            "network_policy",
+            "port_forward",
+            "vault",
+            "snapshot",
+            "snapshot_create",
+            "snapshot_restore",
+            "snapshot_delete",
+        ];
+        assert!(refused.iter().all(|name| inside.find(name).is_none()));
+        assert!(inside.find("workspace_exec").is_some() && inside.find("exec_poll").is_some());
     }
 
     #[test]

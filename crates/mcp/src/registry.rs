@@ -84,6 +84,8 @@ pub(crate) struct Call {
     pub(crate) progress: Reporter,
     /// The workspace that is meant when none is named, in profiles that allow it.
     pub(crate) implied: Implied,
+    /// How much of a file is read at once.
+    pub(crate) max_read: u64,
 }
 
 pub(crate) type Running = BoxFuture<'static, Result<Answer, Failure>>;

@@ -2,7 +2,7 @@
 
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::suggest::nearest;
-use agentiso_daemon::Session;
+use agentiso_daemon::{Session, SessionKind};
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
     CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData,
@@ -58,6 +58,9 @@ impl Server {
 
     /// Which workspace is meant when none is named.
     fn implied(&self) -> Implied {
+        if let SessionKind::Bound(id) = self.session.kind() {
+            return Implied::Workspace(WorkspaceRef::Id(id));
+        }
         if !self.profile.is_core() {
             return Implied::Never;
         }
@@ -80,7 +83,12 @@ impl Server {
     ) -> Result<CallToolResult, ErrorData> {
         let tool = self.tool(name)?;
         let (reporter, pump) = progress::channel(context.meta.get_progress_token(), context.peer.clone());
-        let call = Call { session: self.session.clone(), progress: reporter, implied: self.implied() };
+        let call = Call {
+            session: self.session.clone(),
+            progress: reporter,
+            implied: self.implied(),
+            max_read: self.profile.max_read(),
+        };
         match (tool.prepare)(Reader::new(tool.slots, arguments), call) {
             Err(invalid) => Ok(Failure::invalid(tool.name, invalid).into_result()),
             Ok(running) => {

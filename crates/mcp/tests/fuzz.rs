@@ -145,7 +145,6 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
             names.dedup();
             names.len() == tasks.len()
                 && arguments["vault_context"].as_array().is_none_or(Vec::is_empty)
-                && arguments["mcp_bridge"] != true
                 && (arguments["merge_target"].is_null() || !arguments["merge_strategy"].is_null())
         }
         "snapshot" => {

@@ -208,7 +208,7 @@ async fn everything_wrong_with_a_swarm_is_said_before_anything_is_forked() {
         (swarm(json!([task("../a")])), "invalid_arguments"),
         (swarm(json!([{"name": "a", "command": "x", "env": {"LD_PRELOAD": "x"}}])), "invalid_arguments"),
         (change("shared_context", json!("x".repeat(1024 * 1024 + 1))), "invalid_arguments"),
-        (change("mcp_bridge", json!(true)), "invalid_arguments"),
+        (change("mcp_bridge", json!(true)), "bridge_disabled"),
         (change("merge_strategy", json!("octopus")), "invalid_arguments"),
         (change("merge_target", json!("gold")), "invalid_arguments"),
         (change("golden_workspace", json!("nosuch")), "workspace_not_found"),

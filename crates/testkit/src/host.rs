@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -113,6 +113,13 @@ impl TestHost {
         let mut command = self.command();
         command.arg("serve").arg("--config").arg(self.config_path()).args(arguments);
         Client::spawn(command)
+    }
+
+    /// Starts `agentiso ARGUMENTS --config …`, to be read from while it runs.
+    pub fn spawn(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command();
+        command.args(arguments).arg("--config").arg(self.config_path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("agentiso starts")
     }
 
     fn command(&self) -> Command {

@@ -10,6 +10,7 @@ mod image;
 mod init;
 mod jobs;
 mod logs;
+mod mcp_token;
 mod net;
 mod ps;
 mod restore;
@@ -85,6 +86,7 @@ enum Command {
     Fork(fork::Arguments),
     Tree(tree::Arguments),
     Net(net::Arguments),
+    McpToken(mcp_token::Arguments),
     Vault(vault::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
@@ -116,6 +118,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Fork(arguments) => fork::run(&context, arguments),
         Command::Tree(arguments) => tree::run(&context, &arguments),
         Command::Net(arguments) => net::run(&context, arguments),
+        Command::McpToken(arguments) => mcp_token::run(&context, &arguments),
         Command::Vault(arguments) => vault::run(&context, arguments),
         Command::Image(arguments) => image::run(&context, arguments),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -1,6 +1,10 @@
-//! `agentiso serve`: the bridge between an MCP client on our standard streams and the daemon.
+//! `agentiso serve`: the bridge between an MCP client on our standard streams, or several over HTTP, and the daemon.
+
+mod http;
+mod token_file;
 
 use std::io::{self, IsTerminal};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use agentiso_daemon::McpOptions;
@@ -13,17 +17,24 @@ use crate::failure::Failure;
 use crate::pipe::{self, End};
 use crate::runtime;
 
-/// Serve MCP on standard input and output
+/// Serve MCP on standard input and output, or over HTTP
 ///
 /// Starts the daemon if none runs. When standard input ends, so does this command; workspaces stay and can be
 /// adopted by the next session. On a terminal there is no client to speak to, so it only waits.
+///
+/// With --http it serves any number of clients at http://ADDR/mcp until it is interrupted. They need the bearer token
+/// that is in a file only you can read; the first start makes it. HTTP is not encrypted: beyond this host, put a proxy
+/// with TLS or an SSH tunnel in front.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   claude mcp add agentiso -- agentiso serve
   agentiso serve --tools core
   agentiso serve --tools exec,file_read,workspace_create
-  agentiso serve --read-only --config /etc/agentiso.toml")]
+  agentiso serve --read-only --config /etc/agentiso.toml
+  agentiso serve --http 127.0.0.1:3111
+  agentiso serve --http 10.0.0.5:3111 --http-allow-remote --http-host agents.example --token-file /etc/agentiso.token
+  claude mcp add --transport http agentiso http://127.0.0.1:3111/mcp --header \"Authorization: Bearer $(cat FILE)\"")]
 pub(crate) struct Arguments {
     /// Which tools are offered: full, core, or names separated by commas [default: server.tools, which is full]
     #[arg(long, value_name = "core|full|LIST")]
@@ -31,19 +42,24 @@ pub(crate) struct Arguments {
     /// Offer only tools that change nothing
     #[arg(long)]
     read_only: bool,
+    #[command(flatten)]
+    http: http::Arguments,
 }
 
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
-    if io::stdin().is_terminal() {
+    if arguments.http.address().is_none() && io::stdin().is_terminal() {
         return wait_on_terminal(context);
     }
     let tools = arguments.tools.as_deref().unwrap_or(&context.config.server.tools);
     if let Err(error) = Profile::parse(tools, arguments.read_only) {
         return Err(Failure::usage(error.to_string()));
     }
-    let runtime = runtime::runtime()?;
     let options = McpOptions { tools: arguments.tools, read_only: arguments.read_only };
-    let socket = runtime.block_on(client::connect_mcp(context, options))?;
+    if let Some(address) = arguments.http.address() {
+        return http::run(context, address, &arguments.http, options);
+    }
+    let runtime = runtime::runtime()?;
+    let socket = runtime.block_on(connect(context, options))?;
     // The runtime has done its part; bytes are carried by threads.
     runtime.shutdown_background();
     match pipe::run(io::stdin(), io::stdout(), socket) {
@@ -56,6 +72,13 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
         }
         Err(error) => Err(Failure::new(format!("the connection to the daemon cannot be used: {error}"))),
     }
+}
+
+/// A connection for threads, which wait for its bytes.
+async fn connect(context: &Context, options: McpOptions) -> Result<UnixStream, Failure> {
+    let stream = client::connect_mcp(context, options).await?.into_std()?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 fn wait_on_terminal(context: &Context) -> Result<ExitCode, Failure> {

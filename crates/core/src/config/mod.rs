@@ -156,6 +156,8 @@ mod tests {
             ("[resources]\nmax_vcpus='many'", "max_vcpus"),
             ("[vault]\nenabled=true\npath='notes'", "vault.path"),
             ("[vault]\nenabled=true\nextensions=[]", "vault.extensions"),
+            ("[mcp_bridge]\nenabled=true\nbind_addr='127.0.0.1'", "mcp_bridge.bind_addr"),
+            ("[mcp_bridge]\nenabled=true\nport=53", "mcp_bridge.port"),
             ("[vault]\nenabled=true\nexclude_dirs=['a/b']", "vault.exclude_dirs"),
         ];
         for (text, key) in cases {

@@ -94,6 +94,11 @@ impl Paths {
         self.data.join("daemon.log")
     }
 
+    /// The token of clients over HTTP, unless they have one of their own.
+    pub fn http_token(&self) -> PathBuf {
+        self.data.join("http-token")
+    }
+
     pub fn probe_file(&self) -> PathBuf {
         self.data.join("probe.json")
     }

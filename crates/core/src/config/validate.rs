@@ -5,6 +5,9 @@ use thiserror::Error;
 use super::sections::{File, VaultConfig};
 use crate::resources::MIN_MEMORY_MB;
 
+/// Where workspaces ask for names.
+const DNS_PORT: u16 = 53;
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
     #[error("the configuration is not valid TOML for agentiso: {message}")]
@@ -41,6 +44,16 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     }
     if file.vm.kernel_append.contains(['\0', '\n']) {
         return Err(value("vm.kernel_append", "must be one line"));
+    }
+    let bridge = &file.mcp_bridge;
+    if bridge.enabled && bridge.bind_addr != file.network.gateway_ip {
+        return Err(value(
+            "mcp_bridge.bind_addr",
+            "must be network.gateway_ip: it is served to workspaces, at the only address of the host they reach",
+        ));
+    }
+    if bridge.enabled && matches!(bridge.port, 0 | DNS_PORT) {
+        return Err(value("mcp_bridge.port", "must be a port that is not the resolver's"));
     }
     let rates = &file.rate_limit;
     for (key, per_minute) in [

@@ -14,9 +14,9 @@ use super::hello::Welcome;
 use super::jobs::{Job, JobKilled, JobOutput, JobParams, JobStarted};
 use super::server::MAX_LINE_BYTES;
 use super::wire::{
-    CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult, ForkManyParams,
-    ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request, RestoreResult,
-    Snapshot, SnapshotResult, StatusResult, WireError, Workspace,
+    BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
+    ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request,
+    RestoreResult, Snapshot, SnapshotResult, StatusResult, WireError, Workspace,
 };
 use crate::info::{LogKind, Logs, PortForward};
 use crate::machines::{SnapshotDiff, TemplateInfo};
@@ -174,6 +174,14 @@ impl ControlClient {
         host_port: Option<u16>,
     ) -> Result<PortForward, ControlError> {
         self.ask(Op::Forward { workspace: workspace.to_owned(), guest_port, host_port }).await
+    }
+
+    pub async fn grant_bridge(&mut self, workspace: &str) -> Result<BridgeResult, ControlError> {
+        self.ask(Op::GrantBridge { workspace: workspace.to_owned() }).await
+    }
+
+    pub async fn revoke_bridge(&mut self, workspace: &str) -> Result<(), ControlError> {
+        self.ask(Op::RevokeBridge { workspace: workspace.to_owned() }).await
     }
 
     pub async fn end_forward(&mut self, workspace: &str, guest_port: u16) -> Result<Workspace, ControlError> {

@@ -14,15 +14,15 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::jobs;
 use super::wire::{
-    Blob, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
-    ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply,
-    RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream, WireError, Workspace,
+    Blob, BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams,
+    ExportResult, ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op,
+    Reply, RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream, WireError, Workspace,
 };
 use crate::daemon::Daemon;
 use crate::info::{BatchForked, CreateRequest, ExportRequest, ForkManyRequest, ForkRequest, ImportRequest};
 use crate::machines::Progress;
 use crate::machines::{ExecEvent, ExecSpec, OutputStream};
-use crate::session::Session;
+use crate::session::{BridgeAccess, Session};
 
 /// Where the replies to one request go.
 #[derive(Clone, Debug)]
@@ -159,6 +159,14 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
         Op::Forward { workspace, guest_port, host_port } => {
             let workspace = WorkspaceRef::parse(&workspace);
             json(session.forward_port(&workspace, guest_port, host_port).await?.1)
+        }
+        Op::GrantBridge { workspace } => {
+            let BridgeAccess { url, token } = session.grant_bridge(&WorkspaceRef::parse(&workspace)).await?;
+            json(BridgeResult { url, token: token.expose().to_owned() })
+        }
+        Op::RevokeBridge { workspace } => {
+            session.revoke_bridge(&WorkspaceRef::parse(&workspace)).await?;
+            json(())
         }
         Op::EndForward { workspace, guest_port } => {
             json(view(session.end_forward(&WorkspaceRef::parse(&workspace), guest_port).await?))

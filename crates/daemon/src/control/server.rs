@@ -34,6 +34,9 @@ impl Daemon {
     /// shutdown begins, those of the command line when it is done.
     pub async fn serve(self, listener: Listener, mcp: impl McpHandler) {
         let mcp: Arc<dyn McpHandler> = Arc::new(mcp);
+        if let Some(bridge) = &self.shared.mcp_bridge {
+            bridge.begin(&self.shared, Arc::clone(&mcp));
+        }
         let seats = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let accepted = tokio::select! {

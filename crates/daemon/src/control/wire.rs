@@ -20,6 +20,19 @@ use crate::info::{
 };
 use crate::machines::{self, Rung};
 
+/// How what runs inside a workspace reaches MCP.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgeResult {
+    pub url: String,
+    pub token: String,
+}
+
+impl fmt::Debug for BridgeResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BridgeResult").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 /// A line of the client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
@@ -105,6 +118,13 @@ pub enum Op {
         guest_port: u16,
         #[serde(default)]
         host_port: Option<u16>,
+    },
+    /// A fresh token for what runs inside.
+    GrantBridge {
+        workspace: String,
+    },
+    RevokeBridge {
+        workspace: String,
     },
     EndForward {
         workspace: String,

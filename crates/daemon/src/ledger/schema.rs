@@ -61,6 +61,9 @@ pub struct StoredWorkspace {
     pub restoring: Option<SnapshotId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
+    /// The hash of its token for the MCP bridge, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge_token: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

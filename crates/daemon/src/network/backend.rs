@@ -9,13 +9,14 @@ use agentiso_core::config::{Backend as Chosen, Config, Paths};
 use agentiso_core::ids::WorkspaceId;
 use agentiso_net::bridge::{Bridge, BridgeError, BridgeSettings, tap_name};
 use agentiso_net::dns::Resolver;
-use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings, Limits, Seat};
+use agentiso_net::gateway::{AttachError, Gateway, GatewaySettings, Limits, Seat, Service};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::Guard;
 use thiserror::Error;
 
 use super::line::Line;
 use super::socket::{self, Socket};
+use crate::mcp_bridge::McpBridge;
 use crate::open_files;
 
 /// Where names are asked for.
@@ -52,12 +53,13 @@ pub(super) enum Backend {
 
 impl Backend {
     /// What an earlier daemon left is taken up or removed.
-    pub(super) fn open(config: &Config) -> Result<Self, NetworkError> {
+    pub(super) fn open(config: &Config, bridge: Option<Arc<McpBridge>>) -> Result<Self, NetworkError> {
         socket::sweep(&config.paths.run)?;
         let upstreams = config.network.dns_servers.iter().map(|server| SocketAddr::from((*server, DNS_PORT)));
         let names = Arc::new(Resolver::new(upstreams.collect()));
         let subnet = config.subnet();
         let open_files = open_files::raise();
+        let service = bridge.map(|bridge| bridge as Arc<dyn Service>);
         Ok(match config.network.backend.chosen() {
             Chosen::Gateway => {
                 let settings = GatewaySettings {
@@ -65,6 +67,7 @@ impl Backend {
                     prefix: subnet.prefix,
                     mtu: agentiso_host::MTU,
                     limits: Limits::DEFAULT.within(open_files, config.resources.max_workspaces as usize),
+                    service,
                     ..GatewaySettings::new(names)
                 };
                 Self::Gateway { gateway: Gateway::new(settings), paths: Box::new(config.paths.clone()) }
@@ -73,6 +76,7 @@ impl Backend {
                 address: subnet.gateway,
                 prefix: subnet.prefix,
                 mtu: agentiso_host::MTU,
+                service,
                 ..BridgeSettings::new(&config.network.bridge_name, names)
             })?),
         })

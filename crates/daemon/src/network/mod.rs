@@ -11,7 +11,7 @@ mod socket;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::address::mac_for;
 use agentiso_core::config::{Config, Paths};
@@ -22,6 +22,7 @@ use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
 
 use crate::info::{NetworkInfo, NetworkTrouble, PortForward};
+use crate::mcp_bridge::McpBridge;
 use crate::registry::Place;
 use backend::Backend;
 pub use backend::NetworkError;
@@ -73,9 +74,9 @@ impl Held {
 
 impl Network {
     /// What an earlier daemon left is taken up or removed. Must be called within the runtime.
-    pub(crate) fn open(config: &Config) -> Result<Self, NetworkError> {
+    pub(crate) fn open(config: &Config, bridge: Option<Arc<McpBridge>>) -> Result<Self, NetworkError> {
         Ok(Self {
-            backend: Backend::open(config)?,
+            backend: Backend::open(config, bridge)?,
             host: HostAddresses::of_this_host()?,
             address: config.subnet().gateway,
             paths: config.paths.clone(),

@@ -6,6 +6,7 @@ use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::WorkspaceName;
 use agentiso_core::resources::Resources;
+use agentiso_http::TokenHash;
 
 use super::snapshots::Snapshots;
 use crate::info::{ForkedFrom, NetworkInfo};
@@ -25,6 +26,8 @@ pub(crate) struct Workspace {
     pub(crate) rung: Option<Rung>,
     pub(crate) snapshots: Snapshots,
     pub(crate) forked_from: Option<ForkedFrom>,
+    /// Of the token with which what runs inside may use MCP.
+    pub(crate) bridge_token: Option<TokenHash>,
 }
 
 /// A process may exist in every phase but `Stopped`; it is recorded as soon as it does.

@@ -41,6 +41,7 @@ impl Registry {
         session: &SessionId,
         kind: SessionKind,
     ) -> Result<ReservedForks, OpError> {
+        kind.refuse_inside()?;
         let source = self.find_owned(wanted.source, session, kind)?.clone();
         Registry::admit(&source, Operation::UseSnapshots)?;
         let snapshot = source.snapshots.find(&source.name, wanted.snapshot)?.clone();

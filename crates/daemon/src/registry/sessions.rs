@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use agentiso_core::ids::SessionId;
+use agentiso_core::ids::{SessionId, WorkspaceId};
+
+use crate::mcp_bridge::McpBridgeError;
 
 /// How long a live owner must have been silent before its workspaces may be taken from it.
 pub(crate) const TAKEOVER_AFTER: Duration = Duration::from_secs(60);
@@ -21,6 +23,18 @@ pub enum SessionKind {
     Client,
     /// Somebody at a shell of this host: may do everything, shares one identity with all others there.
     Shell,
+    /// What runs inside this workspace: may use it, and nothing else.
+    Bound(WorkspaceId),
+}
+
+impl SessionKind {
+    /// For what only those outside may do.
+    pub(crate) fn refuse_inside(self) -> Result<(), McpBridgeError> {
+        match self {
+            Self::Bound(_) => Err(McpBridgeError::NotFromInside),
+            Self::Client | Self::Shell => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

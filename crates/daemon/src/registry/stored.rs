@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use agentiso_core::ids::{SessionId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
+use agentiso_http::TokenHash;
 use thiserror::Error;
 
 use super::entry::{Status, Workspace};
@@ -80,6 +81,7 @@ fn stored(workspace: &Workspace) -> StoredWorkspace {
             | Status::Destroying { .. } => None,
         },
         forked_from: workspace.forked_from.clone(),
+        bridge_token: workspace.bridge_token.map(|hash| hash.to_string()),
     }
 }
 
@@ -175,6 +177,8 @@ fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>)
         rung: stored.rung,
         snapshots,
         forked_from: stored.forked_from.clone(),
+        // One that cannot be read opens nothing.
+        bridge_token: stored.bridge_token.as_deref().and_then(TokenHash::parse),
     }
 }
 

@@ -21,6 +21,7 @@ use super::snapshots::Snapshots;
 use crate::error::OpError;
 use crate::info::{ForkedFrom, NetworkInfo};
 use crate::machines::ImageRef;
+use crate::mcp_bridge::McpBridgeError;
 
 /// Names listed in a "not found": enough to pick from, too few to flood a context.
 pub(super) const NAMES_IN_ERRORS: usize = 20;
@@ -122,11 +123,22 @@ impl Registry {
         session: &SessionId,
         kind: SessionKind,
     ) -> Result<&Workspace, OpError> {
+        if let SessionKind::Bound(id) = kind {
+            let found = self.find(wanted).ok().filter(|workspace| workspace.id == id);
+            // Not told apart: what else there is is nothing to those inside.
+            let wanted = || wanted.to_string().chars().take(128).collect();
+            return found.ok_or_else(|| McpBridgeError::Elsewhere { wanted: wanted() }.into());
+        }
         let workspace = self.find(wanted)?;
         if kind == SessionKind::Shell || workspace.owner.as_ref() == Some(session) {
             return Ok(workspace);
         }
         Err(OpError::NotOwned { name: workspace.name.clone(), owner: workspace.owner.clone() })
+    }
+
+    /// The workspace that has this address.
+    pub(crate) fn at_address(&self, address: Ipv4Addr) -> Option<&Workspace> {
+        self.workspaces.values().find(|workspace| workspace.address == address)
     }
 
     /// Finds a workspace that the session may destroy: its own, one without a live owner, or one whose owner has
@@ -138,6 +150,7 @@ impl Registry {
         kind: SessionKind,
         now: Instant,
     ) -> Result<&Workspace, OpError> {
+        kind.refuse_inside()?;
         match self.find_owned(wanted, session, kind) {
             Err(OpError::NotOwned { .. }) => {
                 let workspace = self.find(wanted)?;
@@ -183,6 +196,7 @@ impl Registry {
         kind: SessionKind,
         memory: Option<HostMemory>,
     ) -> Result<Workspace, OpError> {
+        kind.refuse_inside()?;
         let problems = self.problems(&wanted);
         if !problems.is_empty() {
             return Err(OpError::OutOfRange(problems));
@@ -243,6 +257,7 @@ impl Registry {
             rung: None,
             snapshots: Snapshots::default(),
             forked_from,
+            bridge_token: None,
         };
         self.teams.fill(&workspace.name, session, id);
         self.workspaces.insert(id, workspace.clone());
@@ -337,6 +352,7 @@ impl Registry {
         force: bool,
         now: Instant,
     ) -> Result<&Workspace, OpError> {
+        kind.refuse_inside()?;
         let workspace = self.find(&WorkspaceRef::Id(*id))?;
         let (name, usage) = (workspace.name.clone(), Usage::of(&workspace.resources));
         if workspace.owner.as_ref() != Some(session) {

@@ -20,6 +20,7 @@ impl Registry {
         kind: SessionKind,
         now: Instant,
     ) -> Result<(TeamName, &mut Team), OpError> {
+        kind.refuse_inside()?;
         let (name, team) = self.teams.find(wanted).map_err(TeamError::from)?;
         let name = name.clone();
         if kind == SessionKind::Client && team.owner != *session {

@@ -54,16 +54,17 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let limit = args.optional(&LIMIT);
     let (workspace, path, offset, limit) =
         args.finish((|| Some((workspace?, path?, offset?.unwrap_or(0), limit?)))())?;
+    let most = call.max_read;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
         let content = guest
-            .read_file(&path, offset, limit.unwrap_or(MAX_FILE))
+            .read_file(&path, offset, limit.unwrap_or(most).min(most))
             .await
             .map_err(|error| file_failure(error, &path))?;
         let rest = content.size.saturating_sub(offset);
-        if limit.is_none() && rest > MAX_FILE {
+        if limit.is_none_or(|limit| limit > most) && rest > most {
             let message =
-                format!("{path} has {} bytes; at most {MAX_FILE} can be read in one call", content.size);
+                format!("{path} has {} bytes; at most {most} can be read in one call", content.size);
             return Err(
                 Failure::new("too_large", message).with_hint("read it in parts with offset and limit")
             );

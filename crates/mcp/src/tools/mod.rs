@@ -49,3 +49,5 @@ mod shared;
 mod snapshots;
 mod transfers;
 mod view;
+
+pub(crate) use shared::MAX_FILE;

@@ -7,7 +7,7 @@ use crate::answer::Failure;
 use crate::args::{GuestFile, Workspace};
 
 /// The largest file that is read or written in one call, from the tool contract.
-pub(super) const MAX_FILE: u64 = 32 * 1024 * 1024;
+pub(crate) const MAX_FILE: u64 = 32 * 1024 * 1024;
 
 /// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
 pub(super) const MAX_COMMAND: usize = 128 * 1024 - 1;

@@ -73,7 +73,7 @@ const SHARED_CONTEXT: Text = Text {
     nul: true,
 };
 const MCP_BRIDGE: Flag =
-    Flag { name: "mcp_bridge", about: "Not enabled on this server.", default: Some(false) };
+    Flag { name: "mcp_bridge", about: "Let workers use MCP on themselves.", default: Some(false) };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "swarm_run",
@@ -121,15 +121,11 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let vault_context = args.optional(&VAULT_CONTEXT);
     let shared_context = args.optional(&SHARED_CONTEXT);
     let mcp_bridge = args.optional(&MCP_BRIDGE);
-    if mcp_bridge == Some(Some(true)) {
-        args.complain(MCP_BRIDGE.name, "cannot be used: the bridge is not enabled on this server".to_owned());
-    }
     if let (Some(None), Some(Some(_))) = (&strategy, &target) {
         args.complain(MERGE_TARGET.name, "is of no use without merge_strategy".to_owned());
     }
     let request = args.finish((|| {
         vault_context?;
-        mcp_bridge?;
         let target = target?;
         Some(SwarmRequest {
             golden: golden?,
@@ -143,19 +139,20 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             allow_internet: allow_internet?,
             shared_context: shared_context?,
             vault_context: None,
+            mcp_bridge: mcp_bridge?.unwrap_or(false),
         })
     })())?;
     Ok(Box::pin(run(request, call)))
 }
 
 async fn run(request: SwarmRequest, call: Call) -> Result<Answer, Failure> {
-    let timeout = request.timeout.as_secs();
+    let (timeout, mcp_bridge) = (request.timeout.as_secs(), request.mcp_bridge);
     call.session.charge(RateCategory::Create, 1)?;
     let done = call.session.swarm(request, &call.progress.as_progress()).await?;
-    Ok(Answer::json(view(&done, timeout)))
+    Ok(Answer::json(view(&done, timeout, mcp_bridge)))
 }
 
-fn view(done: &SwarmDone, timeout: u64) -> Value {
+fn view(done: &SwarmDone, timeout: u64, mcp_bridge: bool) -> Value {
     let mut tasks: Vec<&TaskDone> = done.tasks.iter().collect();
     tasks.sort_by(|a, b| a.name.cmp(&b.name));
     let succeeded = tasks.iter().filter(|task| task.succeeded()).count();
@@ -168,7 +165,7 @@ fn view(done: &SwarmDone, timeout: u64) -> Value {
             "failed": tasks.len() - succeeded,
             "total_elapsed_ms": millis(done.elapsed),
             "workers_destroyed": done.workers_destroyed,
-            "mcp_bridge": false,
+            "mcp_bridge": mcp_bridge,
         },
     });
     if let Some(merge) = &done.merge {

@@ -7,6 +7,7 @@ mod fake;
 mod guest;
 mod jobs;
 pub(crate) mod teams;
+pub(crate) mod web;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,6 +182,14 @@ impl World {
     /// Where the notes are.
     pub(crate) fn vault(&self) -> std::path::PathBuf {
         self.directory.path().join("vault")
+    }
+
+    pub(crate) fn state_file(&self) -> std::path::PathBuf {
+        self.directory.path().join("state.json")
+    }
+
+    pub(crate) fn daemon(&self) -> Daemon {
+        self.daemon.clone()
     }
 
     pub(crate) fn session(&self) -> Session {

@@ -5,7 +5,7 @@
 //! ```text
 //!            ┌ wiring ─ links, tap, rate ┐        ┌ render ── nft ┐
 //! QEMU ─TAP──┤ isolated port, own MAC,   ├─bridge─┤ may it pass?  ├─┬─ relay ──── host's TCP sockets
-//!            │ fixed neighbours          │        │ both ways     │ ├─ names ──── the resolver
+//!            │ fixed neighbours          │        │ both ways     │ ├─ names, service: the resolver, the daemon
 //!            └───────────────────────────┘        └───────────────┘ ├─ forwarded datagrams, masqueraded
 //!                                                                   └─ refusals ─ the machine's log
 //! ```
@@ -27,6 +27,7 @@ mod rate;
 mod refusals;
 mod relay;
 mod render;
+mod service;
 mod settings;
 mod tap;
 mod wiring;

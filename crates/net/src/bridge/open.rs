@@ -15,10 +15,10 @@ use super::error::{BridgeError, Doing};
 use super::hub::Hub;
 use super::place::Place;
 use super::port::Port;
-use super::render::{self, Ground};
+use super::render::{self, Ground, ServicePorts};
 use super::settings::BridgeSettings;
 use super::wiring::Wiring;
-use super::{names, refusals, relay, tap};
+use super::{names, refusals, relay, service, tap};
 use crate::gateway::Seat;
 use crate::log::FlowLog;
 use crate::rules::Guard;
@@ -51,7 +51,9 @@ impl Bridge {
         settings: BridgeSettings,
         wiring: &mut Wiring,
     ) -> Result<(BridgeSettings, Ground, Sockets), BridgeError> {
-        let sockets = Sockets::open(settings.address).doing(|| format!("listen at {}", settings.address))?;
+        let port = settings.service.as_ref().map(|service| service.port());
+        let sockets = Sockets::open(settings.address, port.is_some())
+            .doing(|| format!("listen at {}", settings.address))?;
         let ports = sockets.ports().doing(|| format!("listen at {}", settings.address))?;
         let ground = Ground {
             bridge: settings.name.clone(),
@@ -61,6 +63,7 @@ impl Bridge {
             relay_port: ports.relay,
             names_port: ports.names,
             names_tcp_port: ports.names_tcp,
+            service: port.zip(ports.service).map(|(theirs, ours)| ServicePorts { theirs, ours }),
             log_group: refusals::GROUP,
         };
         // Whatever an earlier daemon allowed: nothing passes until its machines are here again.
@@ -83,6 +86,9 @@ impl Bridge {
         spawn(Box::pin(relay::serve(hub.clone(), sockets.relay)));
         spawn(Box::pin(names::serve_datagrams(hub.clone(), sockets.names)));
         spawn(Box::pin(names::serve_connections(hub.clone(), sockets.names_tcp)));
+        if let (Some(listener), Some(service)) = (sockets.service, hub.settings.service.clone()) {
+            spawn(Box::pin(service::serve(hub.clone(), listener, service)));
+        }
         match refusals::listen() {
             Ok(log) => spawn(Box::pin(refusals::serve(hub.clone(), log))),
             Err(error) => tracing::warn!(%error, "what the kernel refuses is not in the machines' logs"),
@@ -126,6 +132,7 @@ struct Sockets {
     relay: TcpListener,
     names: UdpSocket,
     names_tcp: TcpListener,
+    service: Option<TcpListener>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,10 +140,11 @@ struct Ports {
     relay: u16,
     names: u16,
     names_tcp: u16,
+    service: Option<u16>,
 }
 
 impl Sockets {
-    fn open(address: Ipv4Addr) -> io::Result<Self> {
+    fn open(address: Ipv4Addr, with_service: bool) -> io::Result<Self> {
         let listener = || {
             let listener = std::net::TcpListener::bind((address, 0))?;
             listener.set_nonblocking(true)?;
@@ -144,7 +152,9 @@ impl Sockets {
         };
         let names = std::net::UdpSocket::bind((address, 0))?;
         names.set_nonblocking(true)?;
-        Ok(Self { relay: listener()?, names: UdpSocket::from_std(names)?, names_tcp: listener()? })
+        let service = with_service.then(listener).transpose()?;
+        let names = UdpSocket::from_std(names)?;
+        Ok(Self { relay: listener()?, names, names_tcp: listener()?, service })
     }
 
     fn ports(&self) -> io::Result<Ports> {
@@ -152,6 +162,7 @@ impl Sockets {
             relay: self.relay.local_addr()?.port(),
             names: self.names.local_addr()?.port(),
             names_tcp: self.names_tcp.local_addr()?.port(),
+            service: self.service.as_ref().map(TcpListener::local_addr).transpose()?.map(|at| at.port()),
         })
     }
 }

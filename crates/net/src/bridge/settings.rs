@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::settings::CONNECT_DEADLINE;
-use crate::gateway::{Dialer, HostSockets, Limits, Names};
+use crate::gateway::{Dialer, HostSockets, Limits, Names, Service};
 
 #[derive(Clone, Debug)]
 pub struct BridgeSettings {
@@ -22,6 +22,8 @@ pub struct BridgeSettings {
     pub connect_deadline: Duration,
     pub dialer: Arc<dyn Dialer>,
     pub names: Arc<dyn Names>,
+    /// What else guests find at our address.
+    pub service: Option<Arc<dyn Service>>,
 }
 
 impl BridgeSettings {
@@ -35,6 +37,7 @@ impl BridgeSettings {
             connect_deadline: CONNECT_DEADLINE,
             dialer: Arc::new(HostSockets),
             names,
+            service: None,
         }
     }
 }

@@ -90,6 +90,10 @@ impl Vm {
             Body::Tcp(segment) if segment.opens() && segment.target == names::PORT => {
                 self.open_names(packet, segment);
             }
+            Body::Tcp(segment) if segment.opens() => match self.service_at(segment.target) {
+                Some(service) => self.open_service(packet, segment, service),
+                None => self.send(reply::reset(&self.link, packet, segment)),
+            },
             Body::Tcp(segment) => self.send(reply::reset(&self.link, packet, segment)),
             Body::Udp(datagram) if datagram.target == names::PORT => self.query(packet, datagram),
             Body::Ping { ident, sequence, data } => {

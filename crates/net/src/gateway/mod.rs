@@ -6,7 +6,7 @@
 //! ```text
 //!           ┌ wire ┐    ┌ ingress ┐  ┌─ outbound ── flow ──── host's TCP sockets
 //! QEMU ═════╡read  ├───▶│spoofed? │──┼─ udp ──────────────── host's UDP sockets
-//!           │      │    │where to?│  ├─ names ─────────────── the resolver
+//!           │      │    │where to?│  ├─ names, service ────── the resolver, the daemon
 //!           │write │◀─┐ └─────────┘  ├─ switch ────────────── another VM
 //!           └──────┘  └── link ◀─────┴─ forward ── flow ───── host's loopback listens
 //! ```
@@ -33,6 +33,7 @@ mod packet;
 mod pool;
 mod reply;
 mod seat;
+mod service;
 pub(crate) mod settings;
 mod stack;
 mod switch;
@@ -49,4 +50,5 @@ pub use forward::{Ending, Forward, ForwardError};
 pub use hub::{AttachError, Gateway};
 pub use names::Names;
 pub use seat::Seat;
+pub use service::{Duplex, Service};
 pub use settings::{GATEWAY_MAC, GatewaySettings, Limits};

@@ -9,12 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::account::Account;
-use super::flow::Flow;
-use super::host::Host;
 use super::packet::{Datagram, Packet, Segment};
 use super::reply;
-use super::stack::Stack;
-use super::table::FlowKey;
 use super::vm::Vm;
 use crate::dns::{Neighbours, RefusedName, Reply, Resolver};
 use crate::log::FlowEvent;
@@ -81,39 +77,12 @@ impl Vm {
 
     /// Opens a connection to the name service.
     pub(crate) fn open_names(self: &Arc<Self>, packet: &Packet<'_>, segment: &Segment) {
-        let us = SocketAddrV4::new(packet.target, PORT);
-        let key = FlowKey { guest_port: segment.source, remote: us };
-        let Ok((ticket, packets)) = self.flows.open(key) else {
-            return self.send(reply::reset(&self.link, packet, segment));
-        };
-        let Some(syn) = self.link.pool().copy(packet.bytes) else { return self.overflowed() };
-        let Ok((ours, theirs)) = UnixStream::pair() else {
-            return self.send(reply::reset(&self.link, packet, segment));
-        };
-        let Ok(mut stack) = Stack::listen(self.link.clone(), self.settings.mtu, SERVICE_BUFFER, us) else {
-            return;
-        };
-        stack.push(syn);
-        let flow =
-            Flow { stack, packets, host: Host::service(theirs), gate: None, account: Account::unlogged() };
-        let vm = self.clone();
-        self.spawn(async move {
-            // The service goes with the flow, and the flow ends when the service has closed its side.
-            let serving = async {
-                serve(&vm, ours, key.guest_port).await;
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                _ = flow.run() => {}
-                () = serving => {}
-            }
-            drop(ticket);
+        let (vm, guest_port) = (self.clone(), segment.source);
+        self.open_own(packet, segment, Account::unlogged(), move |stream| async move {
+            serve(&vm, stream, guest_port).await;
         });
     }
 }
-
-/// Both ways; a query or an answer has at most 64 KiB.
-const SERVICE_BUFFER: usize = 64 * 1024;
 
 async fn serve(vm: &Vm, mut stream: UnixStream, guest_port: u16) {
     let mut query = Vec::new();

@@ -8,6 +8,7 @@ use super::dialer::{Dialer, HostSockets};
 use super::frame::{MAX_FRAME, PREFIX, READ_BUFFER};
 use super::names::Names;
 use super::pool::KEPT;
+use super::service::Service;
 use super::track;
 
 /// Locally administered; "agiso" in its last five bytes.
@@ -111,6 +112,8 @@ pub struct GatewaySettings {
     pub connect_deadline: Duration,
     pub dialer: Arc<dyn Dialer>,
     pub names: Arc<dyn Names>,
+    /// What else guests find at our address.
+    pub service: Option<Arc<dyn Service>>,
 }
 
 impl GatewaySettings {
@@ -123,6 +126,7 @@ impl GatewaySettings {
             connect_deadline: CONNECT_DEADLINE,
             dialer: Arc::new(HostSockets),
             names,
+            service: None,
         }
     }
 

@@ -8,4 +8,5 @@ mod namespace;
 mod neighbours;
 mod outside;
 mod server;
+mod service;
 mod world;

@@ -8,6 +8,7 @@ mod guest;
 mod hostile;
 mod lifecycle;
 mod policy;
+mod service;
 mod tcp;
 mod udp;
 mod vms;

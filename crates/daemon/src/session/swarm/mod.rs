@@ -7,6 +7,7 @@
 //! All of it is done by a task of the daemon: a caller that gives up, at whatever moment, only makes it go to the end
 //! at once.
 
+mod opencode;
 mod request;
 mod run;
 mod worker;

@@ -48,6 +48,8 @@ pub struct SwarmRequest {
     pub shared_context: Option<String>,
     /// What was found in the vault, as one text, at `/tmp/.vault-context`.
     pub vault_context: Option<String>,
+    /// Whether every worker may use MCP from inside, each for itself.
+    pub mcp_bridge: bool,
 }
 
 #[derive(Debug, Error)]

@@ -71,6 +71,9 @@ impl Session {
     pub async fn swarm(&self, mut request: SwarmRequest, progress: &Progress) -> Result<SwarmDone, OpError> {
         request.check()?;
         self.refuse_when_closing()?;
+        if request.mcp_bridge {
+            self.refuse_without_bridge()?;
+        }
         let (golden, ..) =
             self.admitted_snapshot(&request.golden, &request.snapshot, Operation::UseSnapshots)?;
         // Its name may be another's by the time that the last worker is forked.

@@ -9,13 +9,14 @@ use agentiso_core::network::PolicyChange;
 use agentiso_core::paths::GuestPath;
 use bytes::Bytes;
 
+use super::opencode;
 use super::request::{SwarmRequest, SwarmTask};
 use super::run::{TaskDone, TaskOutcome};
 use crate::error::OpError;
 use crate::guest::Guest;
 use crate::info::{ForkRequest, WorkspaceInfo};
 use crate::machines::{ExecOutcome, ExecSpec, Progress, WriteFile};
-use crate::session::Session;
+use crate::session::{BridgeAccess, Session};
 
 /// Kept of each stream, from the tool contract; the end as well, for output that is longer.
 const HEAD_BYTES: u64 = 262_144;
@@ -26,6 +27,15 @@ const WORKDIR: &str = "/workspace";
 /// Where a worker finds its texts, and the variables that say so.
 const SHARED_CONTEXT: (&str, &str) = ("SHARED_CONTEXT", "/tmp/.shared-context");
 const VAULT_CONTEXT: (&str, &str) = ("VAULT_CONTEXT", "/tmp/.vault-context");
+
+/// The variable with a worker's token for MCP.
+const MCP_TOKEN: &str = "AGENTISO_MCP_TOKEN";
+
+/// A worker that has everything it needs.
+struct Ready {
+    guest: Guest,
+    access: Option<BridgeAccess>,
+}
 
 /// The workers that exist and must be destroyed one day.
 #[derive(Debug, Default)]
@@ -62,12 +72,12 @@ impl Workers<'_> {
             Err(error) => return failed(None, &error),
         };
         let id = worker.id;
-        let guest = match self.inject(&worker).await {
-            Ok(guest) => guest,
+        let ready = match self.inject(&worker).await {
+            Ok(ready) => ready,
             Err(error) => return failed(Some(id), &error),
         };
         let begun = Instant::now();
-        match self.execute(task, &guest).await {
+        match self.execute(task, &ready).await {
             Ok(outcome) => TaskDone {
                 name: task.name.clone(),
                 workspace: Some(id),
@@ -92,8 +102,8 @@ impl Workers<'_> {
         Ok(worker)
     }
 
-    /// Gives a worker its policy and its texts.
-    async fn inject(&self, worker: &WorkspaceInfo) -> Result<Guest, OpError> {
+    /// Gives a worker its policy, its texts and its way to MCP.
+    async fn inject(&self, worker: &WorkspaceInfo) -> Result<Ready, OpError> {
         let wanted = WorkspaceRef::Id(worker.id);
         if let Some(allow) = self.request.allow_internet {
             let change = PolicyChange { allow_internet: Some(allow), ..PolicyChange::default() };
@@ -105,7 +115,14 @@ impl Workers<'_> {
             let file = WriteFile { path, mode: Some(0o644), create_parents: true };
             guest.write_file(file, Bytes::copy_from_slice(text.as_bytes())).await?;
         }
-        Ok(guest)
+        let access = match self.request.mcp_bridge {
+            true => Some(self.session.grant_bridge(&wanted).await?),
+            false => None,
+        };
+        if let Some(access) = &access {
+            opencode::configure(&guest, access).await?;
+        }
+        Ok(Ready { guest, access })
     }
 
     fn contexts(&self) -> impl Iterator<Item = ((&'static str, &'static str), &str)> {
@@ -115,9 +132,12 @@ impl Workers<'_> {
             .filter_map(|(place, text)| Some((place, text.as_deref()?)))
     }
 
-    async fn execute(&self, task: &SwarmTask, guest: &Guest) -> Result<ExecOutcome, OpError> {
+    async fn execute(&self, task: &SwarmTask, ready: &Ready) -> Result<ExecOutcome, OpError> {
         let mut env: BTreeMap<String, String> =
             self.contexts().map(|((name, path), _)| (name.to_owned(), path.to_owned())).collect();
+        if let Some(access) = &ready.access {
+            env.insert(MCP_TOKEN.to_owned(), access.token.expose().to_owned());
+        }
         env.extend(self.request.env.clone());
         env.extend(task.env.clone());
         let spec = ExecSpec {
@@ -128,6 +148,6 @@ impl Workers<'_> {
             tail_bytes: TAIL_BYTES,
             ..ExecSpec::shell(&task.command)
         };
-        guest.exec(spec).await
+        ready.guest.exec(spec).await
     }
 }

@@ -2,7 +2,7 @@
 
 use agentiso_core::network::unreachable_networks;
 
-use super::{Ground, Guest};
+use super::{Ground, Guest, ServicePorts};
 use crate::bridge::nft::{Action, At, Chain, ChainKind, Field, Match, Value};
 
 /// Before address translation, so that targets are those that the guest chose; behind connection tracking.
@@ -49,6 +49,10 @@ pub(super) fn chains(ground: &Ground) -> Vec<Chain> {
         let port = Match::Is(Field::TargetPort, Value::port(NAMES));
         relay.rule([to_gateway(), protocol, port], Action::Redirect { port: ours });
     }
+    if let Some(ServicePorts { theirs, ours }) = ground.service {
+        let port = Match::Is(Field::TargetPort, Value::port(theirs));
+        relay.rule([to_gateway(), tcp(), port], Action::Redirect { port: ours });
+    }
     relay.rule([to_subnet()], Action::Return);
     relay.rule([tcp()], Action::Redirect { port: ground.relay_port });
 
@@ -76,7 +80,7 @@ pub(super) fn chains(ground: &Ground) -> Vec<Chain> {
 }
 
 /// What the gateway's own address answers to.
-pub(super) fn gateway() -> Chain {
+pub(super) fn gateway(ground: &Ground) -> Chain {
     let protocol = |number| Match::Is(Field::Protocol, Value::protocol(number));
     let names = || Match::Is(Field::TargetPort, Value::port(NAMES));
     let mut chain = Chain::new("gateway");
@@ -84,6 +88,10 @@ pub(super) fn gateway() -> Chain {
     chain.rule([protocol(Value::ICMP), ping], Action::Accept);
     chain.rule([protocol(Value::UDP), names()], Action::Accept);
     chain.rule([protocol(Value::TCP), names()], Action::Accept);
+    if let Some(ServicePorts { theirs, .. }) = ground.service {
+        let port = Match::Is(Field::TargetPort, Value::port(theirs));
+        chain.rule([protocol(Value::TCP), port], Action::Accept);
+    }
     // What the host opened into a guest: a port that leads there.
     chain.rule([Match::Is(Field::Direction, Value::reply())], Action::Accept);
     chain.rule([protocol(Value::ICMP)], Action::Drop);

@@ -43,7 +43,17 @@ pub(crate) struct Ground {
     pub(crate) relay_port: u16,
     pub(crate) names_port: u16,
     pub(crate) names_tcp_port: u16,
+    pub(crate) service: Option<ServicePorts>,
     pub(crate) log_group: u16,
+}
+
+/// The daemon's service for guests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServicePorts {
+    /// Where guests look for it.
+    pub(crate) theirs: u16,
+    /// Where we listen.
+    pub(crate) ours: u16,
 }
 
 /// One guest as the rules see it.
@@ -72,7 +82,7 @@ pub(crate) struct Named {
 pub(crate) fn tables(ground: &Ground, guests: &[Guest]) -> [Table; 2] {
     let mut sets = Vec::new();
     let mut chains = hooks::chains(ground);
-    chains.push(hooks::gateway());
+    chains.push(hooks::gateway(ground));
     let by_address =
         |prefix: &str| guests.iter().map(|guest| (guest.address, target(prefix, guest))).collect::<Vec<_>>();
     for (name, prefix) in [("guests", "out"), ("refusals", "refuse"), ("returns", "back")] {

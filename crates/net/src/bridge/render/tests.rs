@@ -12,6 +12,7 @@ fn ground() -> Ground {
         relay_port: 40_001,
         names_port: 40_002,
         names_tcp_port: 40_003,
+        service: None,
         log_group: 41_296,
     }
 }
@@ -72,6 +73,24 @@ fn guests_with_all_kinds_of_rules_have_these_tables() {
     let mut member = guest(5, json!({}));
     member.groups.insert("team".to_owned());
     assert_eq!(text(&[named, open, door, member]), include_str!("golden/everything.nft"));
+}
+
+#[test]
+fn a_service_has_one_port_of_the_gateway_and_nothing_else_changes() {
+    let service = Some(ServicePorts { theirs: 3100, ours: 40_004 });
+    let with = Ground { service, ..ground() };
+    let with: String = tables(&with, &[guest(2, json!({}))]).iter().map(ToString::to_string).collect();
+    let without = text(&[guest(2, json!({}))]);
+    let added: Vec<&str> = with.lines().filter(|line| line.contains("3100")).collect();
+    assert_eq!(
+        added,
+        [
+            "\t\tip daddr 10.42.0.1 meta l4proto tcp th dport 3100 redirect to :40004",
+            "\t\tmeta l4proto tcp th dport 3100 accept"
+        ]
+    );
+    let rest: Vec<&str> = with.lines().filter(|line| !line.contains("3100")).collect();
+    assert_eq!(rest, without.lines().collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! `agentiso serve --http`: each session over HTTP is a connection to the daemon of its own, as over standard streams.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agentiso_daemon::McpOptions;
+use agentiso_http::{Backend, Front, Settings, TokenHash, listen};
+use futures::future::BoxFuture;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::token_file;
+use crate::client::{self, Client};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::{output, runtime};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Serve MCP over HTTP at this address and port instead; port 0 takes a free one
+    #[arg(long = "http", value_name = "ADDR")]
+    address: Option<SocketAddr>,
+    /// Allow an address that other hosts can reach
+    #[arg(long = "http-allow-remote", requires = "address")]
+    allow_remote: bool,
+    /// A further name, with or without port, under which clients may address this server; may be repeated
+    #[arg(long = "http-host", value_name = "NAME", requires = "address")]
+    hosts: Vec<String>,
+    /// A file of mode 0600 with the token, instead of http-token beside the state file
+    #[arg(long, value_name = "FILE", requires = "address")]
+    token_file: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+pub(super) fn run(
+    context: &Context,
+    address: SocketAddr,
+    arguments: &Arguments,
+    options: McpOptions,
+) -> Result<ExitCode, Failure> {
+    if !address.ip().to_canonical().is_loopback() && !arguments.allow_remote {
+        let sentence = format!("{address} can be reached from other hosts, and HTTP is not encrypted");
+        return Err(Failure::usage(sentence).hint(
+            "use 127.0.0.1, or --http-allow-remote if what is between you and your clients can be trusted",
+        ));
+    }
+    runtime::runtime()?.block_on(async {
+        // Before the first client comes: it makes the directories, and says what is wrong to whoever can mend it.
+        Client::open(context).await?;
+        let default = context.config.paths.http_token();
+        let token = match &arguments.token_file {
+            Some(path) => token_file::read(path)?,
+            None => token_file::read_or_make(&default)?,
+        };
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| Failure::new(format!("{address} cannot be listened on: {error}")))?;
+        let local = listener.local_addr()?;
+        output::line(&format!("MCP at http://{local}/mcp"))?;
+        let token_path = arguments.token_file.as_ref().unwrap_or(&default);
+        output::line(&format!("token in {}", token_path.display()))?;
+        let stop = CancellationToken::new();
+        let backend = Daemon { context: context.clone(), options, token: token.hash() };
+        let front = Arc::new(Front::new(backend, Settings::CLIENTS));
+        let serving = listen(front, listener, arguments.hosts.clone(), stop.clone());
+        tokio::pin!(serving);
+        let mut terminated = signal(SignalKind::terminate()).map_err(runtime::no_signals)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(runtime::no_signals)?;
+        tokio::select! {
+            () = &mut serving => return Ok(ExitCode::SUCCESS),
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+        stop.cancel();
+        serving.await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+#[derive(Debug)]
+struct Daemon {
+    context: Context,
+    options: McpOptions,
+    token: TokenHash,
+}
+
+impl Backend for Daemon {
+    fn knows(&self, token: &str) -> bool {
+        self.token.is_of(token)
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<UnixStream, String>> {
+        Box::pin(async {
+            let connected = client::connect_mcp(&self.context, self.options.clone()).await;
+            connected.map_err(|failure| failure.to_string())
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Tokens with which what runs inside a workspace may use MCP.
+
+use agentiso_core::names::WorkspaceRef;
+use agentiso_http::{Token, TokenHash};
+
+use super::Session;
+use crate::error::OpError;
+use crate::mcp_bridge::McpBridgeError;
+
+/// What every token of a workspace begins with.
+const PREFIX: &str = "mcp-";
+
+/// The way in for what runs inside a workspace.
+#[derive(Clone, Debug)]
+pub struct BridgeAccess {
+    pub url: String,
+    /// Told this once; only its hash is kept.
+    pub token: Token,
+}
+
+impl Session {
+    /// Gives a workspace a fresh token, in place of the one it had.
+    pub async fn grant_bridge(&self, wanted: &WorkspaceRef) -> Result<BridgeAccess, OpError> {
+        let bridge = self.shared().mcp_bridge.as_ref().ok_or(McpBridgeError::Disabled)?;
+        let token = Token::random(PREFIX).map_err(McpBridgeError::from)?;
+        self.set_bridge_token(wanted, Some(token.hash())).await?;
+        Ok(BridgeAccess { url: bridge.url(), token })
+    }
+
+    /// Takes a workspace's token away. Sessions that were opened with it end.
+    pub async fn revoke_bridge(&self, wanted: &WorkspaceRef) -> Result<(), OpError> {
+        self.set_bridge_token(wanted, None).await
+    }
+
+    pub(crate) fn refuse_without_bridge(&self) -> Result<(), OpError> {
+        match &self.shared().mcp_bridge {
+            Some(_) => Ok(()),
+            None => Err(McpBridgeError::Disabled.into()),
+        }
+    }
+
+    async fn set_bridge_token(&self, wanted: &WorkspaceRef, hash: Option<TokenHash>) -> Result<(), OpError> {
+        let _call = self.begin_call();
+        self.0.kind.refuse_inside()?;
+        let id = self.owned(wanted)?.id;
+        self.shared().change(|registry| {
+            registry.update(&id, |workspace| workspace.bridge_token = hash);
+        });
+        if let Some(bridge) = &self.shared().mcp_bridge {
+            bridge.forget(&id);
+        }
+        self.shared().save().await.map_err(OpError::Ledger)
+    }
+}

@@ -1,0 +1,210 @@
+//! Which era of the protocol a message belongs to, and whether its headers agree with it. Pure.
+//!
+//! ```text
+//!  initialize ─────────────────────────────▶ Opens      a session begins; its id is in the answer
+//!  Mcp-Session-Id ─────────────────────────▶ Belongs    to a session
+//!  its own version in params._meta ────────▶ Stands     by itself, since 2026-07-28
+//! ```
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+use crate::head::Head;
+use crate::outgoing::Status;
+use crate::refusal::{Refusal, code};
+
+/// The first version without sessions. Versions are dates, so texts compare as they do.
+const WITHOUT_SESSIONS: &str = "2026-07-28";
+
+/// Where a request says which version it is of.
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Around a value that cannot be a header as it is.
+const ENCODED: (&str, &str) = ("=?base64?", "?=");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Request,
+    Notification,
+    /// To a request that the server never made.
+    Answer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Era<'a> {
+    Opens,
+    Belongs { session: &'a str },
+    Stands,
+}
+
+/// What a message is, by its form.
+pub(crate) fn kind(message: &Value) -> Result<Kind, Refusal> {
+    let refuse = |words: &str| {
+        let id = message.get("id").filter(|id| is_id(id));
+        Err(Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words).of(id))
+    };
+    let Value::Object(members) = message else {
+        return refuse("the body must be one JSON-RPC object; batches are not supported");
+    };
+    match (members.get("method"), members.get("id")) {
+        (Some(Value::String(_)), None) => Ok(Kind::Notification),
+        (Some(Value::String(_)), Some(id)) if is_id(id) => Ok(Kind::Request),
+        (Some(Value::String(_)), Some(_)) => refuse("\"id\" must be a string or an integer"),
+        (Some(_), _) => refuse("\"method\" must be a string"),
+        (None, _) if members.contains_key("result") || members.contains_key("error") => Ok(Kind::Answer),
+        (None, _) => refuse("the request has no \"method\""),
+    }
+}
+
+fn is_id(id: &Value) -> bool {
+    id.is_string() || id.is_i64() || id.is_u64()
+}
+
+/// Where a message belongs.
+pub(crate) fn era<'a>(message: &Value, kind: Kind, head: &'a Head) -> Result<Era<'a>, Refusal> {
+    let (method, version) = (method(message), version(message));
+    if kind == Kind::Request && method == "initialize" {
+        return Ok(Era::Opens);
+    }
+    let header = head.get("mcp-protocol-version");
+    let is_modern = header.is_some_and(|header| header >= WITHOUT_SESSIONS);
+    if version.is_some() || method == "server/discover" || is_modern {
+        agrees(message, kind, head)?;
+        return Ok(Era::Stands);
+    }
+    match head.get("mcp-session-id") {
+        Some(session) => Ok(Era::Belongs { session }),
+        None => {
+            let words = "the Mcp-Session-Id header is missing; begin with initialize, whose answer has it";
+            let refusal = Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words);
+            Err(refusal.of(message.get("id")))
+        }
+    }
+}
+
+/// A request that stands for itself says in its headers what is in its body, for those who pass it on unread.
+fn agrees(message: &Value, kind: Kind, head: &Head) -> Result<(), Refusal> {
+    let refuse =
+        |code, words: String| Err(Refusal::new(Status::BAD_REQUEST, code, words).of(message.get("id")));
+    let method = method(message);
+    match (version(message), head.get("mcp-protocol-version")) {
+        (Some(written), Some(header)) if written == header => {}
+        (Some(_), Some(_)) => {
+            let words = "the MCP-Protocol-Version header says another version than the request's _meta";
+            return refuse(code::HEADER_MISMATCH, words.to_owned());
+        }
+        (Some(_), None) => {
+            return refuse(code::HEADER_MISMATCH, "the MCP-Protocol-Version header is missing".to_owned());
+        }
+        (None, _) if kind == Kind::Request => {
+            return refuse(code::INVALID_PARAMS, format!("params._meta must have {VERSION_KEY}"));
+        }
+        (None, _) => {}
+    }
+    if head.get("mcp-method") != Some(method) {
+        let words = format!("the Mcp-Method header must be {method:?}, as in the body");
+        return refuse(code::HEADER_MISMATCH, words);
+    }
+    if method == "tools/call"
+        && let Some(name) = message["params"]["name"].as_str()
+        && head.get("mcp-name").and_then(decoded).as_deref() != Some(name)
+    {
+        let words = "the Mcp-Name header must be the name of the tool, as in the body".to_owned();
+        return refuse(code::HEADER_MISMATCH, words);
+    }
+    Ok(())
+}
+
+fn decoded(header: &str) -> Option<String> {
+    match header.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1)) {
+        Some(encoded) => String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok(),
+        None => Some(header.to_owned()),
+    }
+}
+
+fn method(message: &Value) -> &str {
+    message["method"].as_str().unwrap_or_default()
+}
+
+fn version(message: &Value) -> Option<&str> {
+    message["params"]["_meta"][VERSION_KEY].as_str()
+}
+
+/// The status of an answer to a request that stands for itself. In sessions it is always 200.
+pub(crate) fn status(answer: &Value) -> Status {
+    match answer["error"]["code"].as_i64() {
+        Some(code::METHOD_NOT_FOUND) => Status::NOT_FOUND,
+        Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => {
+            Status::BAD_REQUEST
+        }
+        Some(_) | None => Status::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn head(headers: &str) -> Head {
+        Head::parse(format!("POST /mcp HTTP/1.1{headers}").as_bytes()).unwrap()
+    }
+
+    fn modern(method: &str) -> Value {
+        json!({"jsonrpc": "2.0", "id": 1, "method": method,
+            "params": {"name": "exec", "_meta": {VERSION_KEY: WITHOUT_SESSIONS}}})
+    }
+
+    const VERSION: &str = "\r\nMCP-Protocol-Version: 2026-07-28";
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for wrong in [
+            json!([]),
+            json!(5),
+            json!({}),
+            json!({"method": 5}),
+            json!({"method": "x", "id": null}),
+            json!({"method": "x", "id": 1.5}),
+            json!({"method": "x", "id": {}}),
+        ] {
+            assert!(kind(&wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(kind(&json!({"id": 1, "result": {}})).unwrap(), Kind::Answer);
+        assert_eq!(kind(&json!({"method": "x"})).unwrap(), Kind::Notification);
+    }
+
+    #[test]
+    fn the_three_ways_to_belong_somewhere() {
+        let old = json!({"id": 1, "method": "tools/list"});
+        let in_session = head("\r\nMcp-Session-Id: s");
+        assert_eq!(era(&old, Kind::Request, &in_session), Ok(Era::Belongs { session: "s" }));
+        assert!(era(&old, Kind::Request, &head("")).is_err());
+        let opening = json!({"id": 1, "method": "initialize"});
+        assert_eq!(era(&opening, Kind::Request, &in_session), Ok(Era::Opens));
+        let agreeing = head(&format!("{VERSION}\r\nMcp-Method: tools/list"));
+        assert_eq!(era(&modern("tools/list"), Kind::Request, &agreeing), Ok(Era::Stands));
+    }
+
+    #[test]
+    fn headers_that_say_something_else_than_the_body_are_refused() {
+        for wrong in [
+            String::new(),
+            VERSION.to_owned(),
+            "\r\nMCP-Protocol-Version: 2026-07-29\r\nMcp-Method: tools/call\r\nMcp-Name: exec".to_owned(),
+            format!("{VERSION}\r\nMcp-Method: tools/list\r\nMcp-Name: exec"),
+            format!("{VERSION}\r\nMcp-Method: tools/call"),
+            format!("{VERSION}\r\nMcp-Method: tools/call\r\nMcp-Name: vault"),
+            format!("{VERSION}\r\nMcp-Method: tools/call\r\nMcp-Name: =?base64?!?="),
+        ] {
+            assert!(era(&modern("tools/call"), Kind::Request, &head(&wrong)).is_err(), "{wrong}");
+        }
+        for right in ["exec", "=?base64?ZXhlYw==?="] {
+            let headers = format!("{VERSION}\r\nMcp-Method: tools/call\r\nMcp-Name: {right}");
+            assert_eq!(era(&modern("tools/call"), Kind::Request, &head(&headers)), Ok(Era::Stands));
+        }
+        let bare = json!({"id": 1, "method": "tools/list"});
+        assert!(era(&bare, Kind::Request, &head(&format!("{VERSION}\r\nMcp-Method: tools/list"))).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! Who may ask anything at all. Decided from the head, before a byte of the body is read.
+//!
+//! `Host` and `Origin` keep web pages out: a page that a browser has loaded may make the browser send requests here,
+//! under a name of the page's choice that resolves to our address, but it cannot choose these two headers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::backend::Backend;
+use crate::head::Head;
+use crate::outgoing::Status;
+use crate::refusal::{Refusal, code};
+
+/// The only path there is.
+pub(crate) const PATH: &str = "/mcp";
+
+/// Without a port in it, an authority of plain HTTP means this one.
+const HTTP_PORT: u16 = 80;
+
+/// Under which names one connection's server may be addressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    /// What the client connected to.
+    local: SocketAddr,
+    /// Further names, with a port or for all ports.
+    names: Vec<String>,
+}
+
+impl Hosts {
+    /// The address that was connected to, `localhost` if it is one of loopback, and these names.
+    pub fn new(local: SocketAddr, names: Vec<String>) -> Self {
+        Self { local, names }
+    }
+
+    fn admits(&self, authority: &str) -> bool {
+        if self.names.iter().any(|name| name.eq_ignore_ascii_case(authority)) {
+            return true;
+        }
+        let Some((host, port)) = split(authority) else { return false };
+        if self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+            return true;
+        }
+        let ip = self.local.ip().to_canonical();
+        let is_ours = match host.parse::<IpAddr>() {
+            Ok(written) => written.to_canonical() == ip,
+            Err(_) => host.eq_ignore_ascii_case("localhost") && ip.is_loopback(),
+        };
+        is_ours && port == self.local.port()
+    }
+}
+
+/// Host and port; IPv6 addresses are in brackets.
+fn split(authority: &str) -> Option<(&str, u16)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    match port.strip_prefix(':') {
+        Some(port) => Some((host, port.parse().ok()?)),
+        None if port.is_empty() => Some((host, HTTP_PORT)),
+        None => None,
+    }
+}
+
+/// What is asked for, once the door is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Post,
+    /// The end of a session.
+    Delete,
+}
+
+pub(crate) fn admit(head: &Head, hosts: &Hosts, backend: &impl Backend) -> Result<Wish, Refusal> {
+    let forbidden = |message: &str| Refusal::new(Status::FORBIDDEN, code::REFUSED, message);
+    if !head.get("host").is_some_and(|host| hosts.admits(host)) {
+        return Err(forbidden("the Host header names another server"));
+    }
+    let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|host| hosts.admits(host));
+    if !head.get("origin").is_none_or(is_own) {
+        return Err(forbidden(
+            "requests from web pages are not answered: the Origin header names another site",
+        ));
+    }
+    if !bearer(head).is_some_and(|token| backend.knows(token)) {
+        return Err(Refusal::new(Status::UNAUTHORIZED, code::REFUSED, "a valid bearer token is needed")
+            .with_header("WWW-Authenticate", "Bearer realm=\"agentiso\""));
+    }
+    if head.path != PATH {
+        let message = format!("there is nothing here; MCP is at {PATH}");
+        return Err(Refusal::new(Status::NOT_FOUND, code::REFUSED, message));
+    }
+    match head.method.as_str() {
+        "POST" => Ok(Wish::Post),
+        "DELETE" => Ok(Wish::Delete),
+        // A stream for what the server says by itself, which is nothing.
+        _ => {
+            Err(Refusal::new(Status::METHOD_NOT_ALLOWED, code::REFUSED, "only POST and DELETE are answered")
+                .with_header("Allow", "POST, DELETE"))
+        }
+    }
+}
+
+fn bearer(head: &Head) -> Option<&str> {
+    let (scheme, token) = head.get("authorization")?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hosts(local: &str) -> Hosts {
+        Hosts::new(local.parse().unwrap(), vec!["vm.example".to_owned(), "other.example:8080".to_owned()])
+    }
+
+    #[test]
+    fn a_server_answers_to_its_address_and_its_names() {
+        let local = hosts("127.0.0.1:3000");
+        for ours in ["127.0.0.1:3000", "localhost:3000", "LOCALHOST:3000", "vm.example", "VM.example:9"] {
+            assert!(local.admits(ours), "{ours}");
+        }
+        for foreign in [
+            "",
+            "127.0.0.1",
+            "127.0.0.1:3001",
+            "evil.example:3000",
+            "127.0.0.2:3000",
+            "[::1]:3000",
+            "x:",
+            "a:b:c",
+            "other.example",
+            "other.example:80",
+            "127.0.0.1:3000:1",
+            "user@127.0.0.1:3000",
+            "localhost.:3000",
+        ] {
+            assert!(!local.admits(foreign), "{foreign}");
+        }
+        assert!(hosts("[::1]:80").admits("[::1]") && hosts("[::1]:80").admits("localhost"));
+        assert!(hosts("[::ffff:10.0.0.1]:81").admits("10.0.0.1:81"));
+        assert!(!hosts("10.42.0.1:3100").admits("localhost:3100"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_authority_with_another_name_is_admitted(name in "[a-z0-9.:@\\[\\]-]{0,24}") {
+            let local = hosts("127.0.0.1:3000");
+            let known = ["127.0.0.1:3000", "localhost:3000", "other.example:8080"];
+            let named = name == "vm.example" || name.starts_with("vm.example:");
+            prop_assume!(!known.contains(&name.as_str()) && !named);
+            prop_assert!(!local.admits(&name));
+        }
+    }
+}

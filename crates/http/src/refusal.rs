@@ -1,0 +1,70 @@
+//! How a request is refused: an HTTP status, and in the body a JSON-RPC error with the reason.
+
+use serde_json::{Value, json};
+
+use crate::incoming::ReadError;
+use crate::outgoing::{Answer, Status};
+
+/// JSON-RPC's codes, and those that MCP adds.
+pub(crate) mod code {
+    pub(crate) const PARSE: i64 = -32700;
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    pub(crate) const INTERNAL: i64 = -32603;
+    /// The first that JSON-RPC leaves to servers.
+    pub(crate) const REFUSED: i64 = -32000;
+    pub(crate) const HEADER_MISMATCH: i64 = -32020;
+    pub(crate) const MISSING_CAPABILITY: i64 = -32021;
+    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    code: i64,
+    message: String,
+    /// Of the request, if it was read.
+    id: Option<Value>,
+    header: Option<(&'static str, &'static str)>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: Status, code: i64, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), id: None, header: None }
+    }
+
+    pub(crate) fn of(mut self, id: Option<&Value>) -> Self {
+        self.id = id.cloned();
+        self
+    }
+
+    pub(crate) fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
+    pub(crate) fn busy(message: impl Into<String>) -> Self {
+        Self::new(Status::UNAVAILABLE, code::REFUSED, message).with_header("Retry-After", "1")
+    }
+
+    /// `None`: there is nobody to tell.
+    pub(crate) fn unread(error: &ReadError) -> Option<Self> {
+        let status = match error {
+            ReadError::Broken(_) => return None,
+            ReadError::TimedOut => Status::TIMED_OUT,
+            ReadError::TooLarge(_) => Status::TOO_LARGE,
+            ReadError::Head(_) | ReadError::Chunk => Status::BAD_REQUEST,
+        };
+        Some(Self::new(status, code::INVALID_REQUEST, error.to_string()))
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let error = json!({ "code": self.code, "message": self.message });
+        let answer = Answer::json(self.status, &json!({ "jsonrpc": "2.0", "id": self.id, "error": error }));
+        match self.header {
+            Some((name, value)) => answer.with_header(name, value.to_owned()),
+            None => answer,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is at ports of the gateway's own address: the name service, and one that the daemon brings.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+
+use super::account::Account;
+use super::flow::Flow;
+use super::host::Host;
+use super::packet::{Packet, Segment};
+use super::reply;
+use super::stack::Stack;
+use super::table::FlowKey;
+use super::vm::Vm;
+use crate::rules::Transport;
+
+/// Both ways.
+const BUFFER: usize = 64 * 1024;
+
+/// A connection of a guest to a service.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A service for guests at one port of the gateway, whatever their policies say about the outside.
+pub trait Service: std::fmt::Debug + Send + Sync {
+    fn port(&self) -> u16;
+
+    /// Serves a connection to its end. Who speaks is certain: nothing is taken from a guest in another's name. Dropped
+    /// when the guest has gone.
+    fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()>;
+}
+
+impl Vm {
+    /// The daemon's service, if this is its port.
+    pub(crate) fn service_at(&self, port: u16) -> Option<Arc<dyn Service>> {
+        self.settings.service.clone().filter(|service| service.port() == port)
+    }
+
+    pub(crate) fn open_service(
+        self: &Arc<Self>,
+        packet: &Packet<'_>,
+        segment: &Segment,
+        service: Arc<dyn Service>,
+    ) {
+        let us = SocketAddrV4::new(packet.target, segment.target);
+        let account = Account::opened(&self.log, Transport::Tcp, segment.source, us, "gateway", None);
+        let guest = self.seat.address;
+        self.open_own(packet, segment, account, move |stream| service.serve(guest, Box::new(stream)));
+    }
+
+    /// Opens a connection to something of our own.
+    pub(crate) fn open_own<F: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        packet: &Packet<'_>,
+        segment: &Segment,
+        account: Account,
+        serve: impl FnOnce(UnixStream) -> F,
+    ) {
+        let us = SocketAddrV4::new(packet.target, segment.target);
+        let key = FlowKey { guest_port: segment.source, remote: us };
+        let Ok((ticket, packets)) = self.flows.open(key) else {
+            return self.send(reply::reset(&self.link, packet, segment));
+        };
+        let Some(syn) = self.link.pool().copy(packet.bytes) else { return self.overflowed() };
+        let Ok((ours, theirs)) = UnixStream::pair() else {
+            return self.send(reply::reset(&self.link, packet, segment));
+        };
+        let Ok(mut stack) = Stack::listen(self.link.clone(), self.settings.mtu, BUFFER, us) else { return };
+        stack.push(syn);
+        let flow = Flow { stack, packets, host: Host::service(theirs), gate: None, account };
+        let served = serve(ours);
+        self.spawn(async move {
+            // The service goes with the flow, and the flow ends when the service has closed its side.
+            let serving = async {
+                served.await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                _ = flow.run() => {}
+                () = serving => {}
+            }
+            drop(ticket);
+        });
+    }
+}

@@ -1,0 +1,180 @@
+//! MCP over HTTP: clients of `agentiso serve --http`, and what runs inside workspaces.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+
+use agentiso_testkit::{Client, HostOptions, Process, TestHost, eventually, host_or_skip};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
+fn initialize() -> Value {
+    let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+}
+
+fn call(tool: &str, arguments: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+}
+
+/// An answer as it came.
+struct Answer(String);
+
+impl Answer {
+    fn status(&self) -> &str {
+        self.0.split(' ').nth(1).unwrap_or_else(|| panic!("no status in {:?}", self.0))
+    }
+
+    fn session(&self) -> &str {
+        let found = self.0.lines().find_map(|line| line.strip_prefix("Mcp-Session-Id: "));
+        found.unwrap_or_else(|| panic!("no session in {:?}", self.0)).trim()
+    }
+
+    fn structured(&self) -> Value {
+        let body = self.0.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {:?}", self.0));
+        body["result"]["structuredContent"].clone()
+    }
+}
+
+/// `agentiso serve --http`, as a person would start it.
+struct Server {
+    child: Child,
+    address: String,
+    token: String,
+}
+
+impl Server {
+    fn start(host: &TestHost) -> Self {
+        let mut child = host.spawn(&["serve", "--http", "127.0.0.1:0"]);
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut after = |words: &str| {
+            let line = lines.next().expect("a line").expect("text");
+            line.strip_prefix(words).unwrap_or_else(|| panic!("{line}")).to_owned()
+        };
+        let address = after("MCP at http://").trim_end_matches("/mcp").to_owned();
+        let token = std::fs::read_to_string(after("token in ")).expect("a token").trim().to_owned();
+        Self { child, address, token }
+    }
+
+    fn post(&self, token: &str, session: &str, message: &Value) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        let body = message.to_string();
+        let session =
+            if session.is_empty() { String::new() } else { format!("Mcp-Session-Id: {session}\r\n") };
+        write!(
+            stream,
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Accept: application/json\r\nAuthorization: Bearer {token}\r\n{session}Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .expect("a listener");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        Answer(text)
+    }
+}
+
+#[test]
+fn a_client_over_http_has_machines_as_one_over_pipes() {
+    let host = host_or_skip!();
+    let mut server = Server::start(&host);
+    assert_eq!(server.post("wrong", "", &initialize()).status(), "401");
+    let opened = server.post(&server.token, "", &initialize());
+    let session = opened.session();
+    let made = server.post(&server.token, session, &call("workspace_create", json!({"name": "web"})));
+    assert_eq!(made.structured()["state"], "running");
+    let run = call("exec", json!({"workspace_id": "web", "command": "uname -s"}));
+    assert_eq!(server.post(&server.token, session, &run).structured()["stdout"], "Linux\n");
+
+    // It ends in order when it is told to, and what it made stays for others.
+    let process = Process::open(server.child.id().cast_signed()).expect("it runs");
+    process.signal(Signal::TERM);
+    assert!(server.child.wait().expect("an end").success());
+    let client = host.client();
+    eventually("its session has ended", PATIENCE, || {
+        !client.try_tool("workspace_adopt", json!({"workspace_id": "web"})).is_error
+    });
+    client.tool("workspace_destroy", json!({"workspace_id": "web"})).mentions(&["destroyed"]);
+    host.assert_no_workspaces_left();
+}
+
+/// The smallest image has no curl.
+const POST: &str = r#"use Socket;
+my ($token, $session, $body) = @ARGV;
+socket(S, PF_INET, SOCK_STREAM, 6);
+connect(S, sockaddr_in(3100, inet_aton("10.42.0.1"))) or die "not connected: $!\n";
+select S; $| = 1; select STDOUT;
+my $more = $session ? "Mcp-Session-Id: $session\r\n" : "";
+print S "POST /mcp HTTP/1.1\r\nHost: 10.42.0.1:3100\r\nConnection: close\r\nContent-Type: application/json\r\n",
+    "Accept: application/json\r\nAuthorization: Bearer $token\r\n${more}Content-Length: ", length($body), "\r\n\r\n$body";
+print while <S>;
+"#;
+
+/// One request from inside a workspace.
+fn from_inside(client: &Client, workspace: &str, token: &str, session: &str, message: &Value) -> Answer {
+    let command = format!("perl /root/post.pl '{token}' '{session}' '{message}'");
+    let answer = client.tool("exec", json!({"workspace_id": workspace, "command": command})).json();
+    assert_eq!(answer["exit_code"], 0, "{answer}");
+    Answer(answer["stdout"].as_str().expect("text").to_owned())
+}
+
+#[test]
+fn what_runs_in_a_workspace_uses_mcp_on_itself_alone() {
+    let config = "[mcp_bridge]\nenabled = true\n".to_owned();
+    let host = host_or_skip!(HostOptions { config, max_workspaces: 4, ..HostOptions::default() });
+    let client = host.client();
+    let gold = client.workspace_with(json!({"name": "gold"}));
+    gold.write("/root/post.pl", POST);
+    gold.tool("snapshot", json!({"action": "create", "name": "golden"}));
+    let command = format!("perl /root/post.pl $AGENTISO_MCP_TOKEN '' '{}'", initialize());
+    let tasks = json!([{"name": "a", "command": command}, {"name": "b", "command": command}]);
+    let arguments = json!({"golden_workspace": "gold", "snapshot_name": "golden", "tasks": tasks, "mcp_bridge": true,
+        "cleanup": false});
+    let done = client.tool("swarm_run", arguments).json();
+    assert_eq!(
+        (&done["summary"]["succeeded"], &done["summary"]["mcp_bridge"]),
+        (&json!(2), &json!(true)),
+        "{done}"
+    );
+    let [a, b] = [0, 1].map(|n| done["tasks"][n]["workspace_id"].as_str().expect("an id").to_owned());
+    let opened = Answer(done["tasks"][0]["stdout"].as_str().expect("text").to_owned());
+    assert_eq!(opened.status(), "200", "{}", opened.0);
+
+    let token = |workspace: &str| {
+        let read = json!({"workspace_id": workspace, "path": "/root/.config/opencode/config.jsonc"});
+        let config: Value = serde_json::from_str(&client.tool("file_read", read).text).expect("JSON");
+        let header = config["mcpServers"]["agentiso"]["headers"]["Authorization"].as_str().expect("a header");
+        header.strip_prefix("Bearer ").expect("a token").to_owned()
+    };
+    let (token_a, token_b) = (token(&a), token(&b));
+    let hostname = call("exec", json!({"command": "hostname; echo from inside > /root/proof"}));
+    let ran = from_inside(&client, &a, &token_a, opened.session(), &hostname).structured();
+    assert!(ran["stdout"].as_str().expect("text").ends_with("-a\n"), "{ran}");
+    let proof = json!({"workspace_id": a, "path": "/root/proof"});
+    assert_eq!(client.tool("file_read", proof).text, "from inside\n");
+    let elsewhere = call("exec", json!({"workspace_id": "gold", "command": "true"}));
+    let refused = from_inside(&client, &a, &token_a, opened.session(), &elsewhere).structured();
+    assert_eq!(refused["code"], "workspace_not_found", "{refused}");
+
+    // A token is of no use anywhere else, and neither is a session.
+    assert_eq!(from_inside(&client, &b, &token_a, "", &initialize()).status(), "401");
+    assert_eq!(from_inside(&client, "gold", &token_a, "", &initialize()).status(), "401");
+    assert_eq!(from_inside(&client, &b, "", "", &initialize()).status(), "401");
+    assert_eq!(from_inside(&client, &b, &token_b, opened.session(), &hostname).status(), "404");
+
+    // It is known after a crash of the daemon, by its hash.
+    assert!(!std::fs::read_to_string(host.state_file()).expect("a ledger").contains(&token_a[4..]));
+    host.kill_daemon();
+    let client = host.client();
+    client.tool("workspace_adopt", json!({"force": true}));
+    assert_eq!(from_inside(&client, &a, &token_a, "", &initialize()).status(), "200");
+    for workspace in [a.as_str(), b.as_str(), "gold"] {
+        client.tool("workspace_destroy", json!({"workspace_id": workspace}));
+    }
+    host.assert_no_workspaces_left();
+}
