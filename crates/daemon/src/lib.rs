@@ -58,5 +58,5 @@ pub use registry::SessionKind;
 pub use session::{
     MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared, RoleRequest,
     Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
-    TeamError, TeamInfo, TeamRequest,
+    TeamError, TeamInfo, TeamRequest, Watch,
 };
