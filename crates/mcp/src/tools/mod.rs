@@ -43,8 +43,8 @@ pub(crate) mod workspace_stop;
 
 mod command;
 mod git;
-mod jobs;
-mod shared;
+pub(crate) mod jobs;
+pub(crate) mod shared;
 mod snapshots;
 mod transfers;
-mod view;
+pub(crate) mod view;

@@ -7,7 +7,7 @@ use crate::answer::Failure;
 use crate::args::{GuestFile, Workspace};
 
 /// The largest file that is read or written in one call, from the tool contract.
-pub(super) const MAX_FILE: u64 = 32 * 1024 * 1024;
+pub(crate) const MAX_FILE: u64 = 32 * 1024 * 1024;
 
 /// The kernel gives a single argument, such as the text after `sh -c`, at most 32 pages.
 pub(super) const MAX_COMMAND: usize = 128 * 1024 - 1;
@@ -17,7 +17,7 @@ pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about:
 pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path in the workspace." };
 
 /// A failure of a file tool: it names the path, and has advice for what the guest refuses.
-pub(super) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
+pub(crate) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
     let mut failure = Failure::from(error);
     if !failure.message.contains(path.as_str()) {
         failure.message.push_str(&format!(" ({path})"));

@@ -25,12 +25,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::disk::Disks;
 use super::guest::{FakeGuest, Waiting};
+use super::jobs::Jobs;
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeMachines {
     /// Commands and boots that wait now.
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) disks: Disks,
+    /// Whether agents of machines that come up know jobs. Those of old snapshots do not.
+    pub(crate) knows_jobs: AtomicBool,
     /// Memory of snapshots cannot be brought back.
     pub(crate) memory_is_lost: AtomicBool,
 }
@@ -57,7 +60,11 @@ impl FakeMachines {
         let machine = Arc::new(FakeMachine {
             id: spec.id,
             disks: self.disks.clone(),
-            agent: Arc::new(FakeGuest { files: self.disks.files(spec.id), waiting: self.waiting.clone() }),
+            agent: Arc::new(FakeGuest {
+                files: self.disks.files(spec.id),
+                waiting: self.waiting.clone(),
+                jobs: self.knows_jobs.load(Ordering::SeqCst).then(Jobs::default),
+            }),
             off: watch::Sender::new(false),
         });
         spawned(machine.record()).await?;

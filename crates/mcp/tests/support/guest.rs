@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent};
 use agentiso_daemon::{
-    AgentFailure, Captured, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec, FileContent,
-    GuestCode, ListOptions, WriteFile,
+    AgentFailure, Captured, Command, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec,
+    FileContent, GuestCode, JobQuery, JobState, JobSummary, ListOptions, WriteFile,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use super::disk::SharedFiles;
+use super::jobs::{Jobs, old};
 
 /// Entries of a directory that are listed at once.
 const MAX_LISTED: usize = 3;
@@ -25,6 +26,7 @@ const MAX_LISTED: usize = 3;
 pub(crate) struct FakeGuest {
     pub(crate) files: SharedFiles,
     pub(crate) waiting: Arc<AtomicUsize>,
+    pub(crate) jobs: Option<Jobs>,
 }
 
 /// Counts something that waits for as long as it is not dropped.
@@ -85,6 +87,22 @@ impl GuestAgent for FakeGuest {
             Ok(futures::stream::iter([Ok(ExecEvent::Exited(outcome))]).boxed())
         }
         .boxed()
+    }
+
+    fn start_job(&self, command: Command) -> BoxFuture<'_, Result<u64, AgentFailure>> {
+        async move { Ok(self.jobs.as_ref().ok_or_else(old)?.start(command)) }.boxed()
+    }
+
+    fn poll_job(&self, query: JobQuery) -> BoxFuture<'_, Result<JobState, AgentFailure>> {
+        async move { self.jobs.as_ref().ok_or_else(old)?.poll(query).await }.boxed()
+    }
+
+    fn kill_job(&self, id: u64, _signal: i32) -> BoxFuture<'_, Result<bool, AgentFailure>> {
+        async move { self.jobs.as_ref().ok_or_else(old)?.kill(id) }.boxed()
+    }
+
+    fn list_jobs(&self) -> BoxFuture<'_, Result<Vec<JobSummary>, AgentFailure>> {
+        async move { Ok(self.jobs.as_ref().ok_or_else(old)?.list()) }.boxed()
     }
 
     fn read_file<'a>(

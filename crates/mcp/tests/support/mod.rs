@@ -5,6 +5,7 @@
 mod disk;
 mod fake;
 mod guest;
+mod jobs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +117,21 @@ impl Client {
         answer
     }
 
+    /// Sends a request; whether a certain notification came before its answer.
+    pub(crate) async fn request_until(&mut self, method: &str, notification: &Value) -> bool {
+        self.next_id += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": self.next_id, "method": method}).to_string()).await;
+        let mut heard = false;
+        loop {
+            let line = self.receive().await;
+            if line["id"] == self.next_id {
+                return heard;
+            }
+            assert_eq!(&line, notification);
+            heard = true;
+        }
+    }
+
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.request("tools/call", Some(json!({"name": tool, "arguments": arguments}))).await;
         answer["result"].clone()
@@ -182,5 +198,10 @@ impl World {
 
     pub(crate) fn session(&self) -> Session {
         self.daemon.open_session(SessionKind::Client)
+    }
+
+    /// Somebody at the host's shell.
+    pub(crate) fn shell(&self) -> Session {
+        self.daemon.open_session(SessionKind::Shell)
     }
 }
