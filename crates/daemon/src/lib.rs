@@ -61,5 +61,5 @@ pub use registry::SessionKind;
 pub use session::{
     BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
     Received, RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask,
-    TaskDone, TaskOutcome, TeamError, TeamInfo, TeamRequest,
+    TaskDone, TaskOutcome, TeamError, TeamInfo, TeamRequest, Watch,
 };

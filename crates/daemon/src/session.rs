@@ -13,6 +13,7 @@ mod snapshots;
 mod swarm;
 mod teams;
 mod vault;
+mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +46,7 @@ pub use swarm::{
 };
 pub(crate) use teams::recover as recover_teams;
 pub use teams::{MemberInfo, Received, RoleRequest, TeamError, TeamInfo, TeamRequest};
+pub use watch::Watch;
 
 /// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
 /// seconds.

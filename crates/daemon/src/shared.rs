@@ -7,7 +7,7 @@ use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceName;
 use agentiso_core::resources::Resources;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) machines: Arc<dyn Machines>,
     state: Mutex<State>,
+    /// Marked whenever the registry was changed, for those who watch workspaces.
+    pub(crate) changed: watch::Sender<()>,
     store: Store,
     /// Cancelled when the daemon begins to shut down: no operation begins any more, creates are rolled back.
     pub(crate) closing: CancellationToken,
@@ -87,6 +89,7 @@ impl Shared {
             cards: tokio::sync::Mutex::default(),
             store: Store::new(config.paths.state_file.clone()),
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
+            changed: watch::Sender::new(()),
             config,
             machines,
             closing: CancellationToken::new(),
@@ -106,7 +109,11 @@ impl Shared {
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Registry) -> T) -> T {
         let mut state = self.state();
         state.generation += 1;
-        change(&mut state.registry)
+        let done = change(&mut state.registry);
+        // Only now: whoever wakes up finds the change.
+        drop(state);
+        self.changed.send_replace(());
+        done
     }
 
     pub(crate) fn set_status(&self, id: &WorkspaceId, status: Status) {
@@ -140,6 +147,8 @@ impl Shared {
             bridge.forget(id);
         }
         self.first_turns.forget(id);
+        drop(state);
+        self.changed.send_replace(());
     }
 
     /// Returns once everything changed so far is on disk.

@@ -4,7 +4,7 @@
 //! they show to their model. Failures have the same shape everywhere.
 
 use agentiso_daemon::OpError;
-use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData};
 use serde_json::{Map, Value, json};
 
 use crate::args::Invalid;
@@ -102,21 +102,41 @@ impl Failure {
     }
 
     pub(crate) fn into_result(self) -> CallToolResult {
+        let text = self.text();
+        let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+        result.structured_content = Some(self.structured());
+        result
+    }
+
+    /// For requests that have no other way to fail than an error of JSON-RPC.
+    pub(crate) fn into_error(self) -> ErrorData {
+        let code = match self.code {
+            "workspace_not_found" | "not_found" | "no_job" => ErrorCode::RESOURCE_NOT_FOUND,
+            "invalid_arguments" => ErrorCode::INVALID_PARAMS,
+            "internal" => ErrorCode::INTERNAL_ERROR,
+            _ => ErrorCode::INVALID_REQUEST,
+        };
+        ErrorData::new(code, self.text(), Some(self.structured()))
+    }
+
+    fn text(&self) -> String {
         let mut text = self.message.clone();
         if let Some(hint) = &self.hint {
             text.push_str("\nHint: ");
             text.push_str(hint);
         }
         text.push_str(&self.appendix);
+        text
+    }
+
+    fn structured(self) -> Value {
         let mut structured = Map::new();
         structured.insert("code".to_owned(), self.code.into());
         structured.insert("message".to_owned(), self.message.into());
         structured.insert("hint".to_owned(), self.hint.into());
         structured.insert("retryable".to_owned(), self.retryable.into());
         structured.extend(self.details.into_iter().map(|(key, value)| (key.to_owned(), value)));
-        let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
-        result.structured_content = Some(Value::Object(structured));
-        result
+        Value::Object(structured)
     }
 }
 

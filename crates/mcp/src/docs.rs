@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::args::{Slot, input_schema};
 use crate::profile::Profile;
+use crate::prompts::PROMPTS;
 use crate::registry::{EARLIER, SINGLE_ACTIONS, TOOLS, Tool};
+use crate::resources::KINDS;
 
 const INTRODUCTION: &str = "\
 <!-- Written by `agentiso_mcp::docs::render`. Change the tools in crates/mcp/src/tools, not this file. -->
@@ -41,6 +43,28 @@ offered. Each takes `name` for `snapshot_name` and the other way round.
 
 ";
 
+const RESOURCES: &str = "\
+# Resources
+
+What can be read without a tool. `resources/list` shows the session's own workspaces and the notes of the vault, in pages;
+the templates below lead to everything else, and names, paths and ids in them are completed. A resource is refused to whoever
+would be refused the tool that shows the same, and a profile without that tool does not offer it.
+
+Workspaces and jobs can be subscribed to: `notifications/resources/updated` comes when a workspace changes (its state, machine,
+network policy, snapshots or owner, or that it exists) and when a job ends. In the stateless era `subscriptions/listen` does the
+same.
+
+| template | |
+|---|---|
+";
+
+const PROMPTS_BEGIN: &str = "\
+# Prompts
+
+Ways of working that a person can pick. Each is offered where the session has the tools that it names.
+
+";
+
 /// The text of `docs/tools.md`.
 pub fn render() -> String {
     let mut text = INTRODUCTION.to_owned();
@@ -50,6 +74,16 @@ pub fn render() -> String {
     text.push_str(SINGLE);
     for tool in SINGLE_ACTIONS {
         section(&mut text, tool);
+    }
+    text.push_str(RESOURCES);
+    for kind in KINDS {
+        write(&mut text, format_args!("| `{}` | {} |\n", kind.template, kind.about));
+    }
+    text.push('\n');
+    text.push_str(PROMPTS_BEGIN);
+    for prompt in PROMPTS {
+        write(&mut text, format_args!("## `{}`\n\n{}\n\n", prompt.name, prompt.description));
+        arguments(&mut text, prompt.slots);
     }
     closing(&mut text);
     text
@@ -66,20 +100,7 @@ fn section(text: &mut String, tool: &Tool) {
         traits.push("may be repeated");
     }
     write(text, format_args!("## `{}`\n\n{}\n\n*{}*\n\n", tool.name, tool.description, traits.join(", ")));
-    if tool.slots.is_empty() {
-        text.push_str("No arguments.\n\n");
-    } else {
-        text.push_str("| argument | type | |\n|---|---|---|\n");
-        let schema = input_schema(tool.slots, false);
-        for slot in tool.slots.iter().filter(|slot| slot.is_listed()) {
-            let name = slot.parameter().name();
-            let property = &schema["properties"][name];
-            let needed = if slot.is_required(false) { "**required.** " } else { "" };
-            let about = property["description"].as_str().unwrap_or_default().replace('|', "\\|");
-            write(text, format_args!("| `{name}` | {} | {needed}{about} |\n", kind(property)));
-        }
-        text.push('\n');
-    }
+    arguments(text, tool.slots);
     if let Value::Object(members) = (tool.output)() {
         let names: Vec<String> =
             members
@@ -90,6 +111,23 @@ fn section(text: &mut String, tool: &Tool) {
                 .collect();
         write(text, format_args!("Structured answer: {}.\n\n", names.join(", ")));
     }
+}
+
+fn arguments(text: &mut String, slots: &[Slot]) {
+    if slots.is_empty() {
+        text.push_str("No arguments.\n\n");
+        return;
+    }
+    text.push_str("| argument | type | |\n|---|---|---|\n");
+    let schema = input_schema(slots, false);
+    for slot in slots.iter().filter(|slot| slot.is_listed()) {
+        let name = slot.parameter().name();
+        let property = &schema["properties"][name];
+        let needed = if slot.is_required(false) { "**required.** " } else { "" };
+        let about = property["description"].as_str().unwrap_or_default().replace('|', "\\|");
+        write(text, format_args!("| `{name}` | {} | {needed}{about} |\n", kind(property)));
+    }
+    text.push('\n');
 }
 
 fn kind(property: &Value) -> String {

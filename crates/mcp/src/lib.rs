@@ -2,22 +2,27 @@
 //!
 //! ```text
 //!  lines ── transport ── rmcp ── server ── args (all problems at once) ── tools/* ── agentiso_daemon::Session
-//!                                   └───── call (progress, cancellation, panics) ──── answer
+//!                                   ├───── call (progress, cancellation, panics) ──── answer
+//!                                   └───── resources, prompts, complete
 //! ```
 //!
 //! One file per tool under `tools`; the table of them is `registry`; which of them a session offers is its
-//! [`Profile`]. rmcp is known to this crate only.
+//! [`Profile`], and resources and prompts follow from that. rmcp is known to this crate only.
 
 mod answer;
 mod args;
 mod call;
+mod complete;
 pub mod docs;
 mod handler;
 mod instructions;
+mod methods;
 mod nearest;
 mod profile;
 mod progress;
+mod prompts;
 mod registry;
+mod resources;
 mod server;
 mod tools;
 mod transport;

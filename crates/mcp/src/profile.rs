@@ -54,6 +54,8 @@ pub enum ProfileError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     tools: Vec<&'static str>,
+    /// What was asked for, also where it may not be called because it could change something.
+    chosen: Vec<&'static str>,
     core: bool,
     read_only: bool,
     inside: bool,
@@ -84,21 +86,31 @@ impl Profile {
             }
         }
         // In the registry's order, whatever the order of the words: the list is the same for the same choice.
-        let tools = registry::listable()
-            .filter(|tool| wanted.contains(&tool.name) && (!read_only || tool.hints.read_only))
-            .map(|tool| tool.name)
-            .collect();
-        Ok(Self { tools, core: words.contains(&"core"), read_only, inside: false })
+        let chosen = || registry::listable().filter(|tool| wanted.contains(&tool.name));
+        let tools =
+            chosen().filter(|tool| !read_only || tool.hints.read_only).map(|tool| tool.name).collect();
+        let chosen = chosen().map(|tool| tool.name).collect();
+        Ok(Self { tools, chosen, core: words.contains(&"core"), read_only, inside: false })
     }
 
     /// For a session that is bound to the workspace it comes from. Nobody chooses another one there.
     pub(crate) fn inside() -> Self {
-        let tools = registry::listable().map(|tool| tool.name).filter(|name| INSIDE.contains(name)).collect();
-        Self { tools, core: true, read_only: false, inside: true }
+        let tools: Vec<_> =
+            registry::listable().map(|tool| tool.name).filter(|name| INSIDE.contains(name)).collect();
+        Self { chosen: tools.clone(), tools, core: true, read_only: false, inside: true }
     }
 
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> + '_ {
         registry::listable().filter(|tool| self.tools.contains(&tool.name))
+    }
+
+    pub(crate) fn offers(&self, name: &str) -> bool {
+        self.tools.contains(&name)
+    }
+
+    /// Whether a tool was asked for, be it offered or kept back because it could change something.
+    pub(crate) fn was_chosen(&self, name: &str) -> bool {
+        self.chosen.contains(&name)
     }
 
     /// The tool that a call by this name runs, also by a name of earlier versions.

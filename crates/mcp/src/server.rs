@@ -1,104 +1,82 @@
 //! The MCP server of one session.
 
-use agentiso_core::names::WorkspaceRef;
-use agentiso_core::suggest::nearest;
-use agentiso_daemon::{Session, SessionKind};
+mod calls;
+mod telling;
+
+use agentiso_daemon::Session;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData,
-    Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, ConstString, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData,
+    GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse, Implementation,
+    ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
+    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestMethod, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerConfig, SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter,
+    UnsubscribeRequestMethod, UnsubscribeRequestParams,
 };
-use rmcp::service::{NotificationContext, RequestContext};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Failure;
-use crate::args::{Implied, Reader};
+use crate::methods::Part;
 use crate::profile::Profile;
-use crate::registry::{Call, Tool};
-use crate::{call, instructions, progress};
+use crate::resources::follow::{self, Subscriptions};
+use crate::{complete, instructions, methods, prompts, resources};
 
 /// How long clients may keep what does not change during a session.
 const FRESH_MS: u64 = 60 * 60 * 1000;
 
-/// Methods that exist: a request for one of them that could not be read has wrong parameters.
-const METHODS: &[&str] = &["initialize", "ping", "tools/list", "tools/call", "server/discover"];
-
 pub(crate) struct Server {
     session: Session,
     profile: Profile,
+    subscriptions: Subscriptions,
     /// Cancelled when the client is gone.
     closed: CancellationToken,
 }
 
 impl Server {
     pub(crate) fn new(session: Session, profile: Profile, closed: CancellationToken) -> Self {
-        Self { session, profile, closed }
+        Self { session, profile, subscriptions: Subscriptions::default(), closed }
     }
 
-    fn tool(&self, name: &str) -> Result<&'static Tool, ErrorData> {
-        self.profile.find(name).ok_or_else(|| {
-            let shown: String = name.chars().take(80).collect();
-            let offered: Vec<&str> = self.profile.tools().map(|tool| tool.name).collect();
-            let advice = match nearest(name, offered.iter().copied()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => format!("the tools are {}", offered.join(", ")),
-            };
-            let message = if crate::registry::find(name).next().is_some() {
-                format!("tool {shown:?} is not offered in this session; the tools are {}", offered.join(", "))
-            } else {
-                format!("unknown tool {shown:?}; {advice}")
-            };
-            ErrorData::invalid_params(message, None)
-        })
+    /// Refuses methods of a part that this session does not have.
+    fn need<M: ConstString>(&self, part: Part) -> Result<(), ErrorData> {
+        if part.is_offered(&self.profile) { Ok(()) } else { Err(ErrorData::method_not_found::<M>()) }
     }
 
-    /// Which workspace is meant when none is named.
-    fn implied(&self) -> Implied {
-        if let SessionKind::Bound(id) = self.session.kind() {
-            return Implied::Workspace(WorkspaceRef::Id(id));
-        }
-        if !self.profile.is_core() {
-            return Implied::Never;
-        }
-        let owned: Vec<_> = self.session.list(None).into_iter().filter(|info| info.owned).collect();
-        match owned.as_slice() {
-            [one] => Implied::Workspace(WorkspaceRef::Id(one.id)),
-            [] => Implied::Unclear("this session owns no workspace; workspace_create makes one".to_owned()),
-            many => {
-                let names: Vec<&str> = many.iter().map(|info| info.name.as_str()).collect();
-                Implied::Unclear(format!("this session owns {}: {}", many.len(), names.join(", ")))
-            }
-        }
-    }
-
-    async fn call(
+    /// Ends work that nobody waits for any more.
+    async fn unless_cancelled<T>(
         &self,
-        name: &str,
-        arguments: Option<JsonObject>,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
-        let tool = self.tool(name)?;
-        let (reporter, pump) = progress::channel(context.meta.get_progress_token(), context.peer.clone());
-        let call = Call {
-            session: self.session.clone(),
-            progress: reporter,
-            implied: self.implied(),
-            max_read: self.profile.max_read(),
-        };
-        match (tool.prepare)(Reader::new(tool.slots, arguments), call) {
-            Err(invalid) => Ok(Failure::invalid(tool.name, invalid).into_result()),
-            Ok(running) => {
-                call::run(tool.name, running, pump, &context.ct, &self.closed).await.map_err(|_| {
-                    // Nobody reads this: rmcp drops answers to cancelled requests.
-                    ErrorData::new(ErrorCode::INVALID_REQUEST, "the request was cancelled", None)
-                })
-            }
+        work: impl Future<Output = Result<T, ErrorData>>,
+    ) -> Result<T, ErrorData> {
+        tokio::select! {
+            // What is finished is answered.
+            biased;
+            done = work => done,
+            () = context.ct.cancelled() => Err(cancelled()),
+            () = self.closed.cancelled() => Err(cancelled()),
         }
     }
+}
+
+/// Nobody reads this: rmcp drops answers to cancelled requests.
+fn cancelled() -> ErrorData {
+    ErrorData::new(ErrorCode::INVALID_REQUEST, "the request was cancelled", None)
+}
+
+/// For lists that have one page.
+fn no_cursor(request: Option<PaginatedRequestParams>, what: &str) -> Result<(), ErrorData> {
+    let Some(cursor) = request.and_then(|params| params.cursor) else { return Ok(()) };
+    let shown: String = cursor.chars().take(80).collect();
+    let message = format!("unknown cursor {shown:?}; all {what} are on one page, leave the cursor out");
+    Err(ErrorData::invalid_params(message, None))
+}
+
+fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| !version.has_initialize())
 }
 
 impl ServerHandler for Server {
@@ -106,7 +84,7 @@ impl ServerHandler for Server {
         let identity = Implementation::new("agentiso", env!("CARGO_PKG_VERSION"))
             .with_title("agentiso")
             .with_description("Virtual machines for AI agents");
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(methods::capabilities(&self.profile))
             .with_server_info(identity)
             .with_instructions(instructions::render(&self.profile))
     }
@@ -122,17 +100,14 @@ impl ServerHandler for Server {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        if let Some(cursor) = request.and_then(|params| params.cursor) {
-            let shown: String = cursor.chars().take(80).collect();
-            let message =
-                format!("unknown cursor {shown:?}; all tools are on one page, leave the cursor out");
-            return Err(ErrorData::invalid_params(message, None));
-        }
+        no_cursor(request, "tools")?;
         let short = self.profile.is_core();
         let tools = self.profile.tools().map(|tool| tool.listed(short)).collect();
         let list = ListToolsResult::with_all_items(tools);
-        let stateless = context.protocol_version().is_some_and(|version| !version.has_initialize());
-        Ok(if stateless { list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private) } else { list })
+        Ok(match is_stateless(&context) {
+            true => list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private),
+            false => list,
+        })
     }
 
     async fn call_tool(
@@ -150,14 +125,14 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
-        if !METHODS.contains(&method) {
+        let Some(shape) = methods::parameters(&self.profile, method) else {
             let shown: String = method.chars().take(80).collect();
             return Err(ErrorData::new(
                 ErrorCode::METHOD_NOT_FOUND,
                 format!("unknown method {shown:?}"),
                 None,
             ));
-        }
+        };
         let params = request.params.unwrap_or_default();
         if method == "tools/call"
             && let Some(name) = params.get("name").and_then(Value::as_str)
@@ -168,49 +143,112 @@ impl ServerHandler for Server {
             let result = serde_json::to_value(failure.into_result());
             return result.map(CustomResult::new).map_err(|e| ErrorData::internal_error(e.to_string(), None));
         }
-        let shape = match method {
-            "tools/call" => "{\"name\": text, \"arguments\": object}",
-            "tools/list" => "{\"cursor\"?: text}",
-            "initialize" => {
-                "{\"protocolVersion\": text, \"capabilities\": object, \"clientInfo\": {\"name\", \"version\"}}"
-            }
-            _ => "an object",
-        };
         Err(ErrorData::invalid_params(format!("the params of {method} must be {shape}"), None))
     }
 
-    // rmcp answers these with empty lists unless told otherwise; a server without them should say so.
-
     async fn list_prompts(
         &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+        self.need::<ListPromptsRequestMethod>(Part::Prompts)?;
+        no_cursor(request, "prompts")?;
+        let list = ListPromptsResult::with_all_items(prompts::listed(&self.profile));
+        Ok(match is_stateless(&context) {
+            true => list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private),
+            false => list,
+        })
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.need::<GetPromptRequestMethod>(Part::Prompts)?;
+        prompts::get(&self.profile, &request.name, request.arguments).map(GetPromptResponse::from)
     }
 
     async fn list_resources(
         &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+        self.need::<ListResourcesRequestMethod>(Part::Resources)?;
+        let cursor = request.and_then(|params| params.cursor);
+        let listing = resources::list(&self.session, &self.profile, cursor.as_deref());
+        self.unless_cancelled(&context, listing).await
     }
 
     async fn list_resource_templates(
         &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+        self.need::<ListResourceTemplatesRequestMethod>(Part::Resources)?;
+        no_cursor(request, "templates")?;
+        let templates = resources::offered(&self.profile).map(|kind| kind.listed()).collect();
+        let list = ListResourceTemplatesResult::with_all_items(templates);
+        Ok(match is_stateless(&context) {
+            true => list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private),
+            false => list,
+        })
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.need::<ReadResourceRequestMethod>(Part::Resources)?;
+        let uri = resources::parse(&self.profile, &request.uri)?;
+        let reading =
+            async { resources::read(&self.session, &uri, &request.uri).await.map_err(Failure::into_error) };
+        let contents = self.unless_cancelled(&context, reading).await?;
+        Ok(ReadResourceResponse::from(ReadResourceResult::new(vec![contents])))
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.need::<SubscribeRequestMethod>(Part::Subscriptions)?;
+        self.begin_telling(request.uri, context).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.need::<UnsubscribeRequestMethod>(Part::Subscriptions)?;
+        self.subscriptions.remove(&request.uri);
+        Ok(())
+    }
+
+    /// Subscriptions of the stateless era: addresses that cannot be followed are left out of what is accepted.
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.need::<SubscribeRequestMethod>(Part::Subscriptions).ok()?;
+        let addresses = requested.resource_subscriptions.iter().flatten();
+        let accepted = addresses.filter(|address| follow::parse(&self.profile, address).is_ok());
+        Some(
+            SubscriptionFilter::builder().resource_subscriptions(accepted.take(follow::MAX).cloned()).build(),
+        )
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.tell_all(&context).await;
+        Ok(())
     }
 
     async fn complete(
         &self,
-        _: CompleteRequestParams,
-        _: RequestContext<RoleServer>,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+        self.need::<CompleteRequestMethod>(Part::Completions)?;
+        self.unless_cancelled(&context, complete::complete(&self.session, &self.profile, request)).await
     }
 
     async fn on_initialized(&self, _: NotificationContext<RoleServer>) {}

@@ -13,7 +13,10 @@ async fn every_handshake_version_is_answered_with_itself() {
         let answer = client.initialize(version).await;
         assert_eq!(answer["result"]["protocolVersion"], version);
         assert_eq!(answer["result"]["serverInfo"]["name"], "agentiso");
-        assert_eq!(answer["result"]["capabilities"], json!({"tools": {}}));
+        assert_eq!(
+            answer["result"]["capabilities"],
+            json!({"completions": {}, "prompts": {}, "resources": {"subscribe": true}, "tools": {}})
+        );
         assert!(answer["result"]["instructions"].as_str().unwrap().len() < 2048);
         let listed = client.request("tools/list", None).await;
         assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 31);
@@ -105,10 +108,8 @@ async fn an_unknown_tool_is_answered_with_the_nearest() {
 async fn what_is_not_offered_says_so() {
     let world = support::world().await;
     let mut client = Client::initialized(world.session(), "full", false).await;
-    for method in
-        ["prompts/list", "resources/list", "resources/templates/list", "nonsense", "logging/setLevel"]
-    {
-        let answer = client.request(method, Some(json!({"level": "info"}))).await;
+    for method in ["nonsense", "logging/setLevel", "roots/list", "subscriptions/listen"] {
+        let answer = client.request(method, Some(json!({"level": "info", "notifications": {}}))).await;
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     let mut reading = Client::initialized(world.session(), "full", true).await;

@@ -47,7 +47,8 @@ fn the_oldest_handshake_is_accepted_and_names_the_server() {
     assert_eq!(hello["serverInfo"]["name"], "agentiso");
     assert!(hello["instructions"].as_str().unwrap().len() < 2048);
     assert!(hello["capabilities"]["tools"].is_object());
-    assert!(hello["capabilities"].get("prompts").is_none(), "nothing is declared that is not there");
+    assert_eq!(hello["capabilities"]["resources"], json!({"subscribe": true}));
+    assert!(hello["capabilities"].get("logging").is_none(), "nothing is declared that is not there");
 }
 
 #[test]

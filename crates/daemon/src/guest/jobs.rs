@@ -3,9 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Guest;
 use crate::error::OpError;
 use crate::machines::{Command, ExecOrJob, JobQuery, JobState, JobSummary};
+
+/// How long a guest is asked to wait for a job's end before it is asked again.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+/// A guest that answers sooner than it was asked to is not asked more often than this.
+const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 
 impl Guest {
     /// Starts a command that goes on by itself, as long as the machine does. Says its id.
@@ -17,6 +25,18 @@ impl Guest {
     pub async fn poll_job(&self, query: JobQuery) -> Result<JobState, OpError> {
         let _call = self.session.begin_call();
         self.alive("polling a job", self.agent.poll_job(query)).await
+    }
+
+    /// Returns when a job has ended; the guest tells. Waiting is not a call: a session that only waits is idle.
+    pub async fn job_end(&self, id: u64) -> Result<(), OpError> {
+        loop {
+            let again = Instant::now() + BETWEEN_QUESTIONS;
+            let query = JobQuery { id, wait: END_WAIT, ..JobQuery::default() };
+            if !self.alive("waiting for a job", self.agent.poll_job(query)).await?.running {
+                return Ok(());
+            }
+            tokio::time::sleep_until(again).await;
+        }
     }
 
     /// Sends a signal to a job and everything it started; true if it still runs.

@@ -23,7 +23,7 @@ pub(crate) use git::GitWord;
 pub(crate) use lists::{Commands, Given, Tasks, VaultQueries, Workspaces};
 pub(crate) use names::{GuestFile, Image, NewName, Prefix, Snapshot, Workspace};
 pub(crate) use network::{Policy, Ports};
-pub(crate) use param::{Param, Slot, input_schema};
+pub(crate) use param::{Param, Parameter, Slot, input_schema};
 pub(crate) use reader::{Implied, Invalid, Reader};
 pub(crate) use team::{Roles, Team};
 pub(crate) use values::{Choice, Env, FileMode, Flag, Integer, Text, Texts};

@@ -52,9 +52,9 @@ impl Reader {
             slots.iter().filter(|slot| slot.is_listed()).map(|slot| slot.parameter().name()).collect();
         for key in unknown {
             let advice = match (nearest(&key, names.iter().copied()), names.is_empty()) {
-                (Some(near), _) => format!("is not an argument of this tool; did you mean {near}?"),
-                (None, false) => format!("is not an argument of this tool; it takes {}", names.join(", ")),
-                (None, true) => "is not an argument of this tool; it takes none".to_owned(),
+                (Some(near), _) => format!("is not an argument here; did you mean {near}?"),
+                (None, false) => format!("is not an argument here; those are {}", names.join(", ")),
+                (None, true) => "is not an argument here; there are none".to_owned(),
             };
             reader.complain(&echo(&key), advice);
         }
@@ -206,7 +206,7 @@ mod tests {
         let found = problems(json!({"seconds": 0, "forse": true, "mode": 644, "word": "three",
             "env": {"PATH": "x", "A": 1, "B": "fine"}}));
         let expected = [
-            "forse is not an argument of this tool; did you mean force?",
+            "forse is not an argument here; did you mean force?",
             "seconds must be an integer between 1 and 100, not 0",
             "mode must be an octal mode in quotes such as \"0644\", \"755\" or \"0o600\", not 644",
             "env cannot be used: environment name PATH may not be set: it changes which programs run (set it inside \

@@ -62,17 +62,27 @@ pub(super) async fn start(guest: &Guest, command: Command) -> Result<Answer, Fai
 }
 
 pub(super) async fn poll(guest: &Guest, poll: Poll, progress: &Reporter) -> Result<Answer, Failure> {
-    let Poll { id, offsets, wait_secs } = poll;
-    let query = JobQuery {
-        id,
-        stdout_offset: offsets[0],
-        stderr_offset: offsets[1],
+    let (id, offsets) = (poll.id, poll.offsets);
+    let state = with_heartbeat(guest.poll_job(query(poll)), progress).await.map_err(job_failure)?;
+    Ok(Answer::json(job_view(id, state, offsets, DEFAULT_OUTPUT)))
+}
+
+/// A job as it is, with its output from the beginning.
+pub(crate) async fn look(guest: &Guest, id: u64) -> Result<Value, Failure> {
+    let offsets = [0, 0];
+    let state = guest.poll_job(query(Poll { id, offsets, wait_secs: 0 })).await.map_err(job_failure)?;
+    Ok(job_view(id, state, offsets, DEFAULT_OUTPUT))
+}
+
+fn query(poll: Poll) -> JobQuery {
+    JobQuery {
+        id: poll.id,
+        stdout_offset: poll.offsets[0],
+        stderr_offset: poll.offsets[1],
         head_bytes: DEFAULT_OUTPUT,
         tail_bytes: truncate::tail_budget(DEFAULT_OUTPUT),
-        wait: Duration::from_secs(wait_secs),
-    };
-    let state = with_heartbeat(guest.poll_job(query), progress).await.map_err(job_failure)?;
-    Ok(Answer::json(job_view(id, state, offsets, DEFAULT_OUTPUT)))
+        wait: Duration::from_secs(poll.wait_secs),
+    }
 }
 
 /// A job that outlives its signal is not called killed.

@@ -44,10 +44,10 @@ pub(crate) mod workspace_stop;
 
 mod command;
 mod git;
-mod jobs;
-mod shared;
+pub(crate) mod jobs;
+pub(crate) mod shared;
 mod snapshots;
 mod transfers;
-mod view;
+pub(crate) mod view;
 
 pub(crate) use shared::MAX_FILE;

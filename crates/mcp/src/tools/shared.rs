@@ -17,7 +17,7 @@ pub(super) const WORKSPACE: Workspace = Workspace { name: "workspace_id", about:
 pub(super) const PATH: GuestFile = GuestFile { name: "path", about: "Absolute path." };
 
 /// A failure of a file tool: it names the path, and has advice for what the guest refuses.
-pub(super) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
+pub(crate) fn file_failure(error: OpError, path: &GuestPath) -> Failure {
     let mut failure = Failure::from(error);
     if !failure.message.contains(path.as_str()) {
         failure.message.push_str(&format!(" ({path})"));

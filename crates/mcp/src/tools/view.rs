@@ -6,7 +6,7 @@ use agentiso_core::resources::Resources;
 use agentiso_daemon::{ForkedFrom, SnapshotInfo, WorkspaceInfo};
 use serde_json::{Value, json};
 
-pub(super) fn state(state: PublicState) -> &'static str {
+pub(crate) fn state(state: PublicState) -> &'static str {
     match state {
         PublicState::Running => "running",
         PublicState::Stopped => "stopped",

@@ -37,7 +37,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     Ok(Box::pin(async move { Ok(Answer::json(view_of(&call.session.info(&workspace).await?))) }))
 }
 
-fn view_of(info: &WorkspaceInfo) -> Value {
+pub(crate) fn view_of(info: &WorkspaceInfo) -> Value {
     let forwards: Vec<Value> = info
         .network
         .port_forwards

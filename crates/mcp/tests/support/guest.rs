@@ -11,7 +11,7 @@ use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent};
 use agentiso_daemon::{
     AgentFailure, Captured, Command, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec,
-    FileContent, GuestCode, JobQuery, JobState, ListOptions, WriteFile,
+    FileContent, GuestCode, JobQuery, JobState, JobSummary, ListOptions, WriteFile,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -106,6 +106,10 @@ impl GuestAgent for FakeGuest {
 
     fn kill_job(&self, id: u64, signal: i32) -> BoxFuture<'_, Result<bool, AgentFailure>> {
         async move { self.jobs.kill(id, signal) }.boxed()
+    }
+
+    fn list_jobs(&self) -> BoxFuture<'_, Result<Vec<JobSummary>, AgentFailure>> {
+        async move { Ok(self.jobs.list()) }.boxed()
     }
 
     fn read_file<'a>(

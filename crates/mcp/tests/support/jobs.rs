@@ -1,12 +1,13 @@
 //! Jobs of a guest in memory.
 //!
-//! Commands: `echo TEXT`, `bytes N`, `exit N`, `pwd`, `env NAME`, and `wait`, which goes on until it is killed.
+//! Commands: `echo TEXT`, `bytes N`, `exit N`, `pwd`, `env NAME`, and `wait` and `serve`, which go on until they are killed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use agentiso_daemon::{AgentFailure, Captured, Command, GuestCode, JobQuery, JobState};
+use agentiso_daemon::{AgentFailure, Captured, Command, GuestCode, JobQuery, JobState, JobSummary};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -19,6 +20,7 @@ struct End {
 }
 
 struct Job {
+    command: String,
     stdout: Vec<u8>,
     end: watch::Sender<Option<End>>,
     waiting: Option<Waiting>,
@@ -49,13 +51,14 @@ impl FakeJobs {
             "pwd" => (command.workdir.as_ref().map_or("", |path| path.as_str()).into(), Some(0)),
             "env" => (command.env.get(rest).cloned().unwrap_or_default().into_bytes(), Some(0)),
             "wait" => (b"so far".to_vec(), None),
+            "serve" => (b"serve".to_vec(), None),
             _ => (Vec::new(), Some(127)),
         };
         let waiting = exit_code.is_none().then(|| Waiting::begin(&self.waiting));
         let end = watch::Sender::new(exit_code.map(|code| End { exit_code: Some(code), signal: None }));
         let mut jobs = self.jobs.lock().expect("no panic");
         let id = jobs.len() as u64 + 1;
-        jobs.insert(id, Job { stdout, end, waiting });
+        jobs.insert(id, Job { command: command.command.clone(), stdout, end, waiting });
         id
     }
 
@@ -89,6 +92,24 @@ impl FakeJobs {
         job.waiting = None;
         job.end.send_replace(Some(End { exit_code: None, signal: Some(signal) }));
         Ok(false)
+    }
+
+    pub(crate) fn list(&self) -> Vec<JobSummary> {
+        let jobs = self.jobs.lock().expect("no panic");
+        let summary = |(id, job): (&u64, &Job)| {
+            let end = job.end.borrow().clone();
+            JobSummary {
+                id: *id,
+                command: job.command.clone(),
+                running: end.is_none(),
+                exit_code: end.as_ref().and_then(|end| end.exit_code),
+                signal: end.as_ref().and_then(|end| end.signal),
+                stdout_bytes: job.stdout.len() as u64,
+                stderr_bytes: 0,
+                duration: Duration::ZERO,
+            }
+        };
+        jobs.iter().map(summary).collect()
     }
 }
 

@@ -119,6 +119,21 @@ impl Client {
         answer
     }
 
+    /// Sends a request; whether a certain notification came before its answer.
+    pub(crate) async fn request_until(&mut self, method: &str, notification: &Value) -> bool {
+        self.next_id += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": self.next_id, "method": method}).to_string()).await;
+        let mut heard = false;
+        loop {
+            let line = self.receive().await;
+            if line["id"] == self.next_id {
+                return heard;
+            }
+            assert_eq!(&line, notification);
+            heard = true;
+        }
+    }
+
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.request("tools/call", Some(json!({"name": tool, "arguments": arguments}))).await;
         answer["result"].clone()
@@ -202,5 +217,10 @@ impl World {
         daemon.shutdown().await;
         let daemon = Daemon::open_with(config.clone(), machines.clone()).await.expect("another daemon");
         Self { daemon, machines, directory, config }
+    }
+
+    /// Somebody at the host's shell.
+    pub(crate) fn shell(&self) -> Session {
+        self.daemon.open_session(SessionKind::Shell)
     }
 }

@@ -1,0 +1,77 @@
+//! The methods of the protocol that a session offers, and what their parameters look like.
+
+use rmcp::model::{JsonObject, PromptsCapability, ResourcesCapability, ServerCapabilities};
+
+use crate::profile::Profile;
+use crate::{prompts, resources};
+
+/// What a method belongs to. A session has a part if there is anything in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Tools,
+    Prompts,
+    Resources,
+    Subscriptions,
+    Completions,
+}
+
+impl Part {
+    pub(crate) fn is_offered(self, profile: &Profile) -> bool {
+        match self {
+            Self::Tools => true,
+            Self::Prompts => prompts::offered(profile).next().is_some(),
+            Self::Resources => resources::offered(profile).next().is_some(),
+            Self::Subscriptions => resources::offered(profile).any(|kind| kind.what.tells()),
+            Self::Completions => Self::Prompts.is_offered(profile) || Self::Resources.is_offered(profile),
+        }
+    }
+}
+
+/// With the parameters that each takes, for requests whose parameters cannot be read.
+const METHODS: &[(&str, Part, &str)] = &[
+    (
+        "initialize",
+        Part::Tools,
+        "{\"protocolVersion\": text, \"capabilities\": object, \"clientInfo\": {\"name\", \"version\"}}",
+    ),
+    ("ping", Part::Tools, "an object"),
+    ("server/discover", Part::Tools, "an object"),
+    ("tools/list", Part::Tools, "{\"cursor\"?: text}"),
+    ("tools/call", Part::Tools, "{\"name\": text, \"arguments\": object}"),
+    ("prompts/list", Part::Prompts, "{\"cursor\"?: text}"),
+    ("prompts/get", Part::Prompts, "{\"name\": text, \"arguments\"?: object}"),
+    ("resources/list", Part::Resources, "{\"cursor\"?: text}"),
+    ("resources/templates/list", Part::Resources, "{\"cursor\"?: text}"),
+    ("resources/read", Part::Resources, "{\"uri\": text}"),
+    ("resources/subscribe", Part::Subscriptions, "{\"uri\": text}"),
+    ("resources/unsubscribe", Part::Subscriptions, "{\"uri\": text}"),
+    ("subscriptions/listen", Part::Subscriptions, "{\"notifications\": {\"resourceSubscriptions\": [text]}}"),
+    (
+        "completion/complete",
+        Part::Completions,
+        "{\"ref\": {\"type\", \"name\" or \"uri\"}, \"argument\": {\"name\": text, \"value\": text}}",
+    ),
+];
+
+/// What the parameters of a method must be; `None` if this session has no such method.
+pub(crate) fn parameters(profile: &Profile, method: &str) -> Option<&'static str> {
+    let (_, part, parameters) = METHODS.iter().find(|(name, _, _)| *name == method)?;
+    part.is_offered(profile).then_some(*parameters)
+}
+
+/// Exactly what is there.
+pub(crate) fn capabilities(profile: &Profile) -> ServerCapabilities {
+    let mut capabilities = ServerCapabilities::builder().enable_tools().build();
+    if Part::Prompts.is_offered(profile) {
+        capabilities.prompts = Some(PromptsCapability::default());
+    }
+    if Part::Resources.is_offered(profile) {
+        let mut resources = ResourcesCapability::default();
+        resources.subscribe = Part::Subscriptions.is_offered(profile).then_some(true);
+        capabilities.resources = Some(resources);
+    }
+    if Part::Completions.is_offered(profile) {
+        capabilities.completions = Some(JsonObject::new());
+    }
+    capabilities
+}
