@@ -387,7 +387,7 @@ fn right(dice: &mut Dice, name: &str, schema: &Value) -> Value {
                 .to_owned(),
             (None, Some(_)) => dice.pick(&["0644", "755", "0o600", "7777", "0"]).to_owned(),
             (None, None) =>
-                dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(30)]).to_owned(),
+                dice.pick(&["true", "ä€😀", "\u{1}", "' \" ` $ \\", &"long ".repeat(25)]).to_owned(),
         }),
         other => panic!("no generator for {other}"),
     }

@@ -130,7 +130,7 @@ async fn requests_that_stand_for_themselves_need_no_session() {
     let run = json!({"name": "exec", "arguments": {"workspace_id": "web", "command": "echo hi"}});
     let ran = web.stateless(json!(1), "tools/call", run).await.json();
     assert_eq!((&ran["id"], &ran["result"]["structuredContent"]["stdout"]), (&json!(1), &json!("hi\n")));
-    assert_eq!(web.stateless(json!(2), "resources/list", json!({})).await.status, 404);
+    assert_eq!(web.stateless(json!(2), "resources/burn", json!({})).await.status, 404);
 }
 
 #[tokio::test]

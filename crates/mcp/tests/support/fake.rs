@@ -32,7 +32,6 @@ pub(crate) struct FakeMachines {
     /// Commands and boots that wait now.
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) disks: Disks,
-    /// Whether agents of machines that come up know jobs. Those of old snapshots do not.
     /// Memory of snapshots cannot be brought back.
     pub(crate) memory_is_lost: AtomicBool,
 }
