@@ -56,6 +56,17 @@ def lists_all_tools(inspector):
     assert "exit 0" in printed, f"the Inspector finds fault with a schema: {printed}"
 
 
+def lists_prompts_and_resources(inspector):
+    answer, printed = inspector.ask("prompts/list")
+    assert answer and "safe_experiment" in [prompt["name"] for prompt in answer["prompts"]], printed
+    answer, printed = inspector.ask("prompts/get", "--prompt-name", "safe_experiment", "--prompt-args", "task=upgrade it")
+    assert answer and "upgrade it" in answer["messages"][0]["content"]["text"], printed
+    answer, printed = inspector.ask("resources/templates/list")
+    assert answer and len(answer["resourceTemplates"]) == 4, printed
+    answer, printed = inspector.ask("resources/list")
+    assert answer and answer["resources"] == [], printed
+
+
 def calls_a_tool(inspector):
     answer, printed = inspector.call("workspace_list", state_filter="suspended")
     assert answer and answer["content"][0]["text"] == "[]", printed
@@ -81,7 +92,7 @@ def works_in_a_machine(inspector):
 def body(tally, options):
     with common.Server(options.command) as server:
         inspector = Inspector(pathlib.Path(options.cache).resolve(), server)
-        checks = [lists_all_tools, calls_a_tool, shows_failures]
+        checks = [lists_all_tools, lists_prompts_and_resources, calls_a_tool, shows_failures]
         if server.machines:
             checks.append(works_in_a_machine)
         else:

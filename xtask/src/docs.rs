@@ -1,8 +1,11 @@
 //! `./x docs`: the documents against the repository.
 //!
-//! Relative links must lead somewhere, and `./x` chores that a document names must exist. That the references
+//! Relative links must lead somewhere, `./x` chores that a document names must exist, and so must the tests in
+//! docs/security.md. That the references
 //! of commands, configuration and tools match the code is tested beside that code; `--update` rewrites the
 //! generated ones.
+
+mod guards;
 
 use std::path::{Path, PathBuf};
 
@@ -49,6 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             }
         }
     }
+    problems.extend(guards::problems(&root)?);
     if !problems.is_empty() {
         bail!("the documents are not true:\n  {}", problems.join("\n  "));
     }

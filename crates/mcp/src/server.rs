@@ -122,10 +122,10 @@ impl ServerHandler for Server {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
-        let Some(shape) = methods::parameters(&self.profile, method) else {
+        let Some(shape) = methods::parameters(&self.profile, method, is_stateless(&context)) else {
             let shown: String = method.chars().take(80).collect();
             return Err(ErrorData::new(
                 ErrorCode::METHOD_NOT_FOUND,

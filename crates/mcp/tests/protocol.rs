@@ -46,6 +46,10 @@ async fn the_stateless_era_needs_no_handshake() {
     assert!(found["result"]["ttlMs"].as_u64().unwrap() > 0);
     let listed = client.request("tools/list", Some(json!({"_meta": support::stateless_meta()}))).await;
     assert!(listed["result"]["ttlMs"].as_u64().unwrap() > 0, "{listed}");
+    for gone in ["ping", "resources/subscribe", "resources/unsubscribe"] {
+        let answer = client.request(gone, Some(json!({"_meta": support::stateless_meta()}))).await;
+        assert_eq!(answer["error"]["code"], -32601, "{gone}: {answer}");
+    }
     let params = json!({"name": "workspace_list", "arguments": {}, "_meta": support::stateless_meta()});
     let called = client.request("tools/call", Some(params)).await;
     assert_eq!(called["result"]["content"][0]["text"], "[]", "{called}");

@@ -5,7 +5,8 @@ use super::words::{SNAPSHOT, WORKSPACE, Words, text};
 use crate::args::{Invalid, Reader, Slot, Text};
 
 const PROBLEM: Text = text("problem", "What is to be found out or solved.");
-const HYPOTHESES: Text = text("hypotheses", "Ideas to try, one per line. Default: you find three yourself.");
+const HYPOTHESES: Text =
+    text("hypotheses", "Ideas to try, one per line. Default: three that the model finds.");
 
 pub(crate) const PROMPT: Prompt = Prompt {
     name: "parallel_hypotheses",
