@@ -111,7 +111,7 @@ impl Commands {
     }
 
     fn schema_of(&self) -> Value {
-        let text = json!({ "type": "string", "minLength": 1 });
+        let text = json!({ "type": "string" });
         json!({ "anyOf": [text, { "type": "array", "items": text, "minItems": 1, "maxItems": self.max_items }] })
     }
 }
@@ -150,7 +150,7 @@ impl Tasks {
             "type": "object",
             "properties": {
                 "name": name_schema(MAX_TASK_LEN),
-                "command": { "type": "string", "minLength": 1 },
+                "command": { "type": "string" },
                 "workdir": { "type": "string", "pattern": "^/" },
                 "env": { "type": "object", "additionalProperties": { "type": "string" } },
             },

@@ -105,11 +105,8 @@ pub(crate) struct Text {
 
 impl Text {
     fn schema_of(&self) -> Value {
-        if self.min > 0 {
-            json!({ "type": "string", "minLength": self.min })
-        } else {
-            json!({ "type": "string" })
-        }
+        // That most must not be empty goes without saying, in a list that everybody pays for.
+        json!({ "type": "string" })
     }
 }
 
@@ -144,8 +141,7 @@ pub(crate) struct Texts {
 
 impl Texts {
     fn schema_of(&self) -> Value {
-        let items = json!({ "type": "string", "minLength": 1 });
-        json!({ "type": "array", "items": items, "maxItems": self.max_items })
+        json!({ "type": "array", "items": { "type": "string" }, "maxItems": self.max_items })
     }
 }
 
