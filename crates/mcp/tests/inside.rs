@@ -14,7 +14,7 @@ const ENABLED: &str = "[rate_limit]\nenabled = false\n[mcp_bridge]\nenabled = tr
 async fn inside() -> (World, Client, Client, WorkspaceId) {
     let world = support::world_with(ENABLED).await;
     let mut outside = Client::initialized(world.session(), "full", false).await;
-    for name in ["mine", "other"] {
+    for name in ["mine", "foreign"] {
         outside.call("workspace_create", json!({ "name": name })).await;
     }
     let id = info(&world, "mine").id;
@@ -54,10 +54,10 @@ async fn a_session_from_inside_has_its_own_workspace_and_nothing_else() {
         ("exec_background", json!({"command": "echo x"})),
     ] {
         let mut arguments = more.clone();
-        arguments["workspace_id"] = "other".into();
-        let there = refusal(client.call(tool, arguments.clone()).await, "other");
-        arguments["workspace_id"] = "othex".into();
-        assert_eq!(refusal(client.call(tool, arguments).await, "othex"), there);
+        arguments["workspace_id"] = "foreign".into();
+        let there = refusal(client.call(tool, arguments.clone()).await, "foreign");
+        arguments["workspace_id"] = "foreigm".into();
+        assert_eq!(refusal(client.call(tool, arguments).await, "foreigm"), there);
     }
 }
 
