@@ -167,6 +167,13 @@ fn what_runs_in_a_workspace_uses_mcp_on_itself_alone() {
     assert_eq!(from_inside(&client, &b, "", "", &initialize()).status(), "401");
     assert_eq!(from_inside(&client, &b, &token_b, opened.session(), &hostname).status(), "404");
 
+    // A person gives one to any workspace, and takes it away.
+    let granted: Value = serde_json::from_str(&host.cli_ok(&["mcp-token", "gold", "--json"])).expect("JSON");
+    let by_hand = granted["token"].as_str().expect("a token");
+    assert_eq!(from_inside(&client, "gold", by_hand, "", &initialize()).status(), "200");
+    host.cli_ok(&["mcp-token", "gold", "--revoke"]);
+    assert_eq!(from_inside(&client, "gold", by_hand, "", &initialize()).status(), "401");
+
     // It is known after a crash of the daemon, by its hash.
     assert!(!std::fs::read_to_string(host.state_file()).expect("a ledger").contains(&token_a[4..]));
     host.kill_daemon();

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
-    http: http::Arguments,
+    http: http::HttpArguments,
 }
 
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {

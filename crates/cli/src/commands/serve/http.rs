@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::{output, runtime};
 
 #[derive(clap::Args, Debug)]
-pub(super) struct Arguments {
+pub(super) struct HttpArguments {
     /// Serve MCP over HTTP at this address and port instead; port 0 takes a free one
     #[arg(long = "http", value_name = "ADDR")]
     address: Option<SocketAddr>,
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     token_file: Option<PathBuf>,
 }
 
-impl Arguments {
+impl HttpArguments {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -43,7 +43,7 @@ impl Arguments {
 pub(super) fn run(
     context: &Context,
     address: SocketAddr,
-    arguments: &Arguments,
+    arguments: &HttpArguments,
     options: McpOptions,
 ) -> Result<ExitCode, Failure> {
     if !address.ip().to_canonical().is_loopback() && !arguments.allow_remote {
