@@ -105,16 +105,24 @@ class Story:
         missing = await self.bad("workspace_info", workspace_id="nobody")
         assert missing["code"] == "workspace_not_found"
 
-    async def check_not_offered(self):
+    async def check_prompts(self):
+        listed = await self.client.list_prompts()
+        assert "safe_experiment" in [prompt.name for prompt in listed.prompts], listed
+        prompt = await self.client.get_prompt("safe_experiment", {"task": "upgrade it"})
+        assert "upgrade it" in prompt.messages[0].content.text, prompt
+
+    async def check_resources(self):
         from mcp import MCPError
 
-        for ask in (self.client.list_prompts, self.client.list_resources):
-            try:
-                await ask()
-            except MCPError as error:
-                assert error.code == -32601, error
-            else:
-                raise AssertionError("something is answered that is not declared")
+        templates = await self.client.list_resource_templates()
+        assert len(templates.resource_templates) == 4, templates
+        try:
+            await self.client.read_resource("agentiso://workspace/nobody")
+        except MCPError as error:
+            # The code for what is not found is another one in each era.
+            assert error.code == (-32002 if self.mode == "legacy" else -32602), error
+        else:
+            raise AssertionError("a resource was read that is not there")
 
     async def check_create_with_progress(self):
         seen = []
@@ -159,6 +167,8 @@ class Story:
         assert text_of(await self.on("file_read", path=path, offset=1, limit=4)) == " t"
         entries = json.loads(text_of(await self.on("file_list", path="/workspace/py")))
         assert [(e["name"], e["kind"], e["permissions"]) for e in entries] == [("ä b.txt", "file", "rw-r-----")]
+        read = await self.client.read_resource(f"agentiso://workspace/{self.workspace()}/file/workspace/py/%C3%A4%20b.txt")
+        assert read.contents[0].text == "€ two one\n", read
         absent = await self.bad("file_read", workspace_id=self.workspace(), path="/none")
         assert absent["code"] == "not_found", absent
 
@@ -220,7 +230,7 @@ class Story:
         assert gone["code"] == "workspace_not_found"
 
 
-PLAIN = ["handshake", "list", "unknown_tool", "argument_errors", "not_offered"]
+PLAIN = ["handshake", "list", "unknown_tool", "argument_errors", "prompts", "resources"]
 WITH_MACHINE = [
     "create_with_progress",
     "exec",
