@@ -26,7 +26,7 @@ def connect():
         stream.connect((address, port))
         ends["opened"] += 1
         return stream
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):
         ends["refused"] += 1
         ends["slowest_refusal"] = max(ends["slowest_refusal"], time.monotonic() - begun)
     except OSError as error:
