@@ -25,7 +25,7 @@ pub(crate) struct Refusal {
     code: i64,
     message: String,
     /// Of the request, if it was read.
-    id: Option<Value>,
+    id: Option<Box<Value>>,
     header: Option<(&'static str, &'static str)>,
 }
 
@@ -35,7 +35,7 @@ impl Refusal {
     }
 
     pub(crate) fn of(mut self, id: Option<&Value>) -> Self {
-        self.id = id.cloned();
+        self.id = id.cloned().map(Box::new);
         self
     }
 
