@@ -130,8 +130,11 @@ fn jobs_survive_a_killed_daemon() {
         arguments["workspace_id"] = json!("survivor");
         next.tool(tool, arguments).json()
     };
-    let running = ask("exec_poll", json!({"job_id": job}));
-    assert_eq!((&running["running"], &running["stdout"]), (&json!(true), &json!("early\n")), "{running}");
+    eventually("it has said something", Duration::from_secs(30), || {
+        let running = ask("exec_poll", json!({"job_id": job}));
+        assert_eq!(running["running"], true, "{running}");
+        running["stdout"] == "early\n"
+    });
     assert_eq!(ask("exec", json!({"command": "touch /go; echo $KEPT"}))["stdout"], "yes\n");
     let ended = ask("exec_background", json!({"action": "poll", "job_id": job, "wait_secs": 60}));
     assert_eq!((&ended["exit_code"], &ended["stdout"]), (&json!(0), &json!("early\nlate\n")), "{ended}");

@@ -33,8 +33,8 @@ Examples:
   agentiso serve --tools exec,file_read,workspace_create
   agentiso serve --read-only --config /etc/agentiso.toml
   agentiso serve --http 127.0.0.1:3111
-  agentiso serve --http 10.0.0.5:3111 --http-allow-remote --http-host agents.example --token-file /etc/agentiso.token
-  claude mcp add --transport http agentiso http://127.0.0.1:3111/mcp --header \"Authorization: Bearer $(cat FILE)\"")]
+  agentiso serve --http 127.0.0.1:3111 --token-file /etc/agentiso.token
+  agentiso serve --http 10.0.0.5:3111 --http-allow-remote --http-host agents.example")]
 pub(crate) struct Arguments {
     /// Which tools are offered: full, core, or names separated by commas [default: server.tools, which is full]
     #[arg(long, value_name = "core|full|LIST")]

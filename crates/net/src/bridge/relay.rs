@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt::{ip_original_dst, set_socket_keepalive, set_tcp_keepidle};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
@@ -136,14 +136,14 @@ impl Flow {
         let (host_says, host_hears) = host.split();
         let mut down = pin!(pour(host_says, guest_hears, down));
         let mut host_ended = false;
-        {
+        let guest = {
             let mut up = pin!(climb(gate, guest_says, host_hears, up));
             loop {
                 // Refusals come from the guest's side, so it has its turn first.
                 tokio::select! {
                     biased;
                     climbed = &mut up => match climbed {
-                        Ok(()) => break,
+                        Ok(guest) => break guest,
                         Err(end) => return end,
                     },
                     poured = &mut down, if !host_ended => match poured {
@@ -153,15 +153,20 @@ impl Flow {
                     },
                 }
             }
-        }
+        };
         if host_ended {
             return End::Finished;
         }
-        match watched(gate, down).await {
-            Err(refusal) => End::Refused(refusal),
-            Ok(Ok(())) => End::Finished,
-            Ok(Err(Side::From)) => End::HostReset,
-            Ok(Err(Side::To)) => End::GuestReset,
+        tokio::select! {
+            biased;
+            poured = watched(gate, down) => match poured {
+                Err(refusal) => End::Refused(refusal),
+                Ok(Ok(())) => End::Finished,
+                Ok(Err(Side::From)) => End::HostReset,
+                Ok(Err(Side::To)) => End::GuestReset,
+            },
+            // It said its last and then forgot the connection, while its server keeps silent.
+            _ = guest.ready(Interest::ERROR) => End::GuestReset,
         }
     }
 }
@@ -204,13 +209,13 @@ async fn pour(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: &AtomicU64) 
     }
 }
 
-/// Carries what the guest says, once it has said whom it is for.
-async fn climb(
+/// Carries what the guest says, once it has said whom it is for. Gives back the end that says nothing any more.
+async fn climb<'a>(
     gate: &mut Gate,
-    mut guest: ReadHalf<'_>,
+    mut guest: ReadHalf<'a>,
     mut host: WriteHalf<'_>,
     count: &AtomicU64,
-) -> Result<(), End> {
+) -> Result<ReadHalf<'a>, End> {
     let mut space = vec![0; BUFFER];
     let mut held: Vec<u8> = Vec::new();
     let mut patience = None;
@@ -245,7 +250,7 @@ async fn climb(
         if length == Some(0) {
             let _ = host.shutdown().await;
             let _ = set_tcp_keepidle(guest.as_ref(), ASKED_AT_THE_END);
-            return Ok(());
+            return Ok(guest);
         }
     }
 }
