@@ -72,7 +72,8 @@ async fn a_disk_snapshot_brings_the_disk_back_and_the_workspace_runs() {
     let pid = web(&session).await.pid;
     let made = session.snapshot(&by_name("web"), snap("a"), false, &quiet()).await.unwrap();
     assert_eq!((made.snapshot.has_memory, made.snapshot.current, made.snapshot.parent), (false, true, None));
-    assert_eq!((made.snapshot.used_bytes, made.pause), (Some(3), Duration::from_millis(7)));
+    assert_eq!(made.pause, Duration::from_millis(7));
+    assert_eq!(session.snapshots(&by_name("web")).await.unwrap()[0].used_bytes, Some(3));
     assert_eq!(made.workspace.pid, pid, "the machine runs on");
 
     say(&session, "web", "write two").await.unwrap();
