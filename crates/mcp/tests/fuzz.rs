@@ -322,7 +322,9 @@ const NAMES: &str = r"^[\w.-]{1,";
 
 /// Names of workspaces have a pattern too, which the list leaves out because it has so many of them.
 fn pattern<'a>(name: &str, schema: &'a Value) -> Option<&'a str> {
-    let is_workspace = name.contains("workspace") || name == "merge_target";
+    // That of a team is looked at by one of its actions only.
+    let of_one_action = schema["description"].as_str().is_some_and(|about| about.starts_with("create:"));
+    let is_workspace = (name.contains("workspace") || name == "merge_target") && !of_one_action;
     schema["pattern"].as_str().or_else(|| is_workspace.then_some(r"^[\w.-]{1,128}$"))
 }
 
