@@ -5,13 +5,13 @@
 
 #![no_main]
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::PathBuf;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as Place;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
@@ -23,6 +23,7 @@ use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -79,7 +80,7 @@ impl Names for Echo {
 
 struct World {
     runtime: Runtime,
-    seats: Vec<(Attachment, PathBuf)>,
+    seats: Vec<(Attachment, Place)>,
     inputs: u32,
 }
 
@@ -87,6 +88,8 @@ impl World {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let seats = runtime.block_on(async {
+            // A program of libFuzzer's is not told to bear a reader that is gone; one of Rust's is.
+            drop(signal(SignalKind::pipe()).expect("a handler"));
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a listener");
             let servers = Servers(listener.local_addr().expect("its address"));
             tokio::spawn(serve(listener));
@@ -103,13 +106,12 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        for (seat, socket) in self.seats.drain(..) {
+        for (seat, _) in self.seats.drain(..) {
             self.runtime.block_on(async {
                 tokio::time::timeout(Duration::from_secs(5), seat.detach())
                     .await
                     .expect("everything of it ends");
             });
-            let _ = std::fs::remove_file(socket);
         }
     }
 }
@@ -127,42 +129,48 @@ fn mac(address: Ipv4Addr) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, address.octets()[3]]
 }
 
-fn take_seat(gateway: &Gateway, address: Ipv4Addr) -> (Attachment, PathBuf) {
+fn take_seat(gateway: &Gateway, address: Ipv4Addr) -> (Attachment, Place) {
     let name = format!("gateway-frames-{}-{}", std::process::id(), address.octets()[3]);
-    let socket = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket).expect("a socket");
+    // A name that is no file goes with the process.
+    let place = Place::from_abstract_name(name).expect("a short name");
+    let listener = std::os::unix::net::UnixListener::bind_addr(&place).expect("a socket");
+    listener.set_nonblocking(true).expect("a socket that does not block");
+    let listener = UnixListener::from_std(listener).expect("a socket");
     let policy = NetworkPolicy { allow_internet: true, allow_inter_vm: true, ..NetworkPolicy::default() };
     let guard = Guard::new(policy, HostAddresses::fixed([]), GATEWAY);
     let seat = Seat { name: format!("vm{}", address.octets()[3]), mac: mac(address), address };
     let attachment = gateway.attach(seat, guard, FlowLog::new(), listener).expect("a seat");
-    (attachment, socket)
+    (attachment, place)
 }
 
-thread_local! {
-    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+fn connect(place: &Place) -> UnixStream {
+    let stream = std::os::unix::net::UnixStream::connect_addr(place).expect("the gateway listens");
+    stream.set_nonblocking(true).expect("a socket that does not block");
+    UnixStream::from_std(stream).expect("a socket")
 }
+
+/// Not dropped when the process ends: a runtime cannot be ended then.
+static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
 fuzz_target!(|data: &[u8]| {
-    WORLD.with_borrow_mut(|world| {
-        if world.as_ref().is_some_and(|world| world.inputs >= INPUTS) {
-            *world = None;
-        }
-        let world = world.get_or_insert_with(World::new);
-        world.inputs += 1;
-        let World { runtime, seats, .. } = world;
-        runtime.block_on(async {
-            let deadline = Duration::from_secs(5);
-            tokio::time::timeout(deadline, one_input(seats, data)).await.expect("the gateway answers");
-        });
+    let mut world = WORLD.lock().expect("nobody failed");
+    if world.as_ref().is_some_and(|world| world.inputs >= INPUTS) {
+        *world = None;
+    }
+    let world = world.get_or_insert_with(World::new);
+    world.inputs += 1;
+    let World { runtime, seats, .. } = world;
+    runtime.block_on(async {
+        let deadline = Duration::from_secs(5);
+        tokio::time::timeout(deadline, one_input(seats, data)).await.expect("the gateway answers");
     });
 });
 
-async fn one_input(seats: &[(Attachment, PathBuf)], data: &[u8]) {
-    let mut wire = UnixStream::connect(&seats[0].1).await.expect("the gateway listens");
+async fn one_input(seats: &[(Attachment, Place)], data: &[u8]) {
+    let mut wire = connect(&seats[0].1);
     wire.write_all(&frames(data)).await.expect("the gateway reads");
     is_served(&mut wire, GUEST).await;
-    let mut wire = UnixStream::connect(&seats[1].1).await.expect("the gateway listens");
+    let mut wire = connect(&seats[1].1);
     is_served(&mut wire, NEIGHBOUR).await;
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::lease::{self, Leased};
-use crate::{NotePath, Replacement, Settings, Tag, Vault, WriteMode};
+use crate::{NotePath, Replacement, Settings, Tag, Vault, VaultError, WriteMode};
 
 struct Place {
     directory: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl Place {
     }
 
     fn append(&self, text: &str) {
-        self.vault.write(&self.note, text, WriteMode::Append).unwrap();
+        patiently(|| self.vault.write(&self.note, text, WriteMode::Append));
     }
 
     /// All lines that are anywhere: a conflict may have kept some beside the note.
@@ -57,6 +57,25 @@ const ROUNDS: usize = 150;
 
 /// The note grows with every round of the other program, which makes more of them on a slow disk.
 const LONG_ENOUGH: Duration = Duration::from_secs(20);
+
+/// Somebody else may be quicker for a while; a client then tries again.
+fn patiently<T>(mut change: impl FnMut() -> Result<T, VaultError>) -> T {
+    loop {
+        match change() {
+            Err(error) if error.retryable() => std::thread::yield_now(),
+            done => return done.unwrap(),
+        }
+    }
+}
+
+/// Tells the other program to end, also when the test fails.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Does something again and again, and says how often it was done.
 fn rounds(mut once: impl FnMut(usize)) -> usize {
@@ -91,8 +110,9 @@ fn no_line_of_a_program_that_writes_into_the_note_is_lost() {
             }
             count
         });
+        let ended = Ended(&done);
         let ours = rounds(|round| place.append(&format!("ours {round}\n")));
-        done.store(true, Ordering::Relaxed);
+        drop(ended);
         (ours, other.join().unwrap())
     });
     let lines = place.lines();
@@ -111,7 +131,7 @@ fn no_version_of_a_program_that_replaces_the_note_is_lost() {
     let done = AtomicBool::new(false);
     let theirs = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let mut count = 0;
+            let mut count = 0u64;
             while !done.load(Ordering::Relaxed) {
                 // As editors do it. It may lose our lines, which it does not know of, but none of its own.
                 let text = std::fs::read_to_string(place.file()).unwrap();
@@ -119,15 +139,16 @@ fn no_version_of_a_program_that_replaces_the_note_is_lost() {
                 std::fs::write(&new, format!("{text}theirs {count}\n")).unwrap();
                 std::fs::rename(&new, place.file()).unwrap();
                 count += 1;
-                std::thread::yield_now();
+                std::thread::park_timeout(Duration::from_micros(100 + count % 7 * 150));
             }
             count
         });
+        let ended = Ended(&done);
         rounds(|round| {
             place.append(&format!("ours {round}\n"));
-            place.vault.change_frontmatter(&place.note, &[("round", Some(json!(round)))]).unwrap();
+            patiently(|| place.vault.change_frontmatter(&place.note, &[("round", Some(json!(round)))]));
         });
-        done.store(true, Ordering::Relaxed);
+        drop(ended);
         other.join().unwrap()
     });
     let lines = place.lines();
