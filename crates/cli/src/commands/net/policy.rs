@@ -19,7 +19,7 @@ use crate::{output, runtime};
 Examples:
   agentiso net policy dev                               show it
   agentiso net policy dev --internet on
-  agentiso net policy dev --allow-domain github.com:443 --allow-domain '*.crates.io'
+  agentiso net policy dev --allow-domain github.com:443 --allow-domain '*.example.org'
   agentiso net policy dev --allow-cidr 192.168.1.20:5432
   agentiso net policy dev --internet off --allow-domain none")]
 pub(crate) struct Arguments {
