@@ -51,7 +51,7 @@ fn check(what: &'static str, text: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Implements the parsing, display and serde of one name type.
+/// Implements the parsing, display and serde of one name type. What it may be made of, the `check` of the place says.
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, |$text:ident| $extra:expr) => {
         $(#[$doc])*
@@ -91,6 +91,8 @@ macro_rules! name_type {
         }
     };
 }
+
+pub(crate) use name_type;
 
 name_type!(
     /// A workspace's name, unique on one server.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{NameError, WorkspaceName};
+use crate::names::{NameError, WorkspaceName, name_type};
 
 /// Two of them, two dashes and four digits make a workspace's name.
 const MAX_LABEL_LEN: usize = 64;
@@ -25,54 +25,14 @@ fn check(what: &'static str, text: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Implements the parsing, display and serde of one kind of label.
-macro_rules! label_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
-
-        impl $name {
-            pub fn parse(text: &str) -> Result<Self, NameError> {
-                check($what, text)?;
-                Ok(Self(text.to_owned()))
-            }
-
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = NameError;
-            fn try_from(text: String) -> Result<Self, NameError> {
-                Self::parse(&text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> String {
-                name.0
-            }
-        }
-    };
-}
-
-label_type!(
+name_type!(
     /// A team's name, unique on one server.
-    TeamName, "team name"
+    TeamName, "team name", |_text| Ok::<(), NameError>(())
 );
 
-label_type!(
+name_type!(
     /// The name of a place in a team, unique in it.
-    RoleName, "role name"
+    RoleName, "role name", |_text| Ok::<(), NameError>(())
 );
 
 /// What is left of a team's and a role's name in the name of a workspace, so that both fit with the digits.

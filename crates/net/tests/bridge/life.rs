@@ -87,10 +87,10 @@ fn a_machine_that_is_still_connected_keeps_its_device_for_the_next_daemon() {
     });
 }
 
-/// Not a test: the daemon that the next one kills.
-#[test]
-#[ignore = "run by the test below"]
-fn a_daemon_that_is_about_to_be_killed() {
+/// Set for the process that the next test starts of itself, as the daemon that it kills.
+const IS_DAEMON: &str = "AGENTISO_TEST_IS_DAEMON";
+
+fn be_a_daemon_until_killed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let bridge = open().unwrap();
@@ -108,10 +108,14 @@ fn say_ready() {
 
 #[test]
 fn what_a_killed_daemon_left_is_taken_up_and_put_in_order() {
+    if std::env::var_os(IS_DAEMON).is_some() {
+        return be_a_daemon_until_killed();
+    }
     in_namespace(|| async {
         let internet = Internet::new().await;
         let mut daemon = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "life::a_daemon_that_is_about_to_be_killed", "--ignored", "--nocapture"])
+            .args(["--exact", "life::what_a_killed_daemon_left_is_taken_up_and_put_in_order", "--nocapture"])
+            .env(IS_DAEMON, "1")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -79,8 +79,13 @@ async fn look(context: &Context, lines: usize) -> Result<Vec<(Workspace, Vec<Flo
                 log.push(record);
             }
         };
-        // One that goes away while we look has no log any more.
-        let _ = client.net_log(&workspace.id.to_string(), lines, false, keep).await;
+        if let Err(failure) = client.net_log(&workspace.id.to_string(), lines, false, keep).await {
+            if client.workspaces().await?.iter().any(|other| other.id == workspace.id) {
+                return Err(failure);
+            }
+            // It went away while we looked.
+            continue;
+        }
         found.push((workspace, log));
     }
     Ok(found)
