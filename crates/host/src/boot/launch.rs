@@ -13,7 +13,7 @@ use super::error::BootError;
 use crate::accelerator::Chosen;
 use crate::files::{self, FileError};
 use crate::machine::ExitReason;
-use crate::process::{Launch, Process};
+use crate::process::{Launch, Priority, Process};
 use crate::qemu::argv::{Begin, Card, Machine, Memory, Shape, argv};
 use crate::qemu::version::Qemu;
 use crate::qmp::{Event, QmpClient};
@@ -126,7 +126,13 @@ impl Host {
         });
         let program = self.qemu.path.clone();
         let log = start.stderr_log.clone();
-        let process = Launch { program, arguments, log, inherited: vec![qmp, agent] }.spawn()?;
+        let priority = match start.memory {
+            // Nobody's machine: its memory is made for others.
+            Memory::Recorded(_) => Priority::Background,
+            Memory::Private | Memory::Template(_) => Priority::Ordinary,
+        };
+        let inherited = vec![qmp, agent];
+        let process = Launch { program, arguments, log, inherited, priority }.spawn()?;
         tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
         undo.process = Some(process.clone());
         Ok(Spawned { undo, process, start: start.clone() })
@@ -258,8 +264,15 @@ mod tests {
         fs::create_dir(&run_dir).unwrap();
         let arguments = vec!["1000".into()];
         let log = dir.path().join("log");
-        let process =
-            Launch { program: "/bin/sleep".into(), arguments, log, inherited: Vec::new() }.spawn().unwrap();
+        let process = Launch {
+            program: "/bin/sleep".into(),
+            arguments,
+            log,
+            inherited: Vec::new(),
+            priority: Priority::Ordinary,
+        }
+        .spawn()
+        .unwrap();
         let watched = process.clone();
         drop(Undo { process: Some(process), run_dir: Some(run_dir.clone()) });
         let exit = tokio::time::timeout(Duration::from_secs(10), watched.wait()).await.unwrap();

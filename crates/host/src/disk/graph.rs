@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agentiso_core::ids::SnapshotId;
 
 use super::layer_name::LayerName;
+use super::storage::KeyframeDue;
 use super::volume::{MergeNote, Volume};
 
 /// What a layer's file says of itself.
@@ -123,16 +124,24 @@ impl Graph {
         !pivoting && !flattening && alone(child) && alone(into) && size(child) == size(into)
     }
 
-    /// The layers below the head that one could stand for, the topmost first: at least so many, with no keyframe among
-    /// them. Those on top of them must be this volume's alone, because they are put on the keyframe, which others lack.
-    pub(super) fn long_run(&self, volume: &Volume, at_least: usize) -> Vec<LayerName> {
+    /// The layers below the head that one could stand for, the topmost first: as many as are due, with no keyframe among
+    /// them, and nothing below them that is too large to be copied. Those on top of them must be this volume's alone,
+    /// because they are put on the keyframe, which others lack.
+    pub(super) fn long_run(&self, volume: &Volume, due: KeyframeDue) -> Vec<LayerName> {
         let needed = self.needed(volume);
         let frozen = self.chain(&volume.head).skip(1);
         let plain = |name: &&LayerName| name.is_own() && !volume.keyframes.contains(*name);
-        let run: Vec<LayerName> = frozen.take_while(plain).cloned().collect();
+        let mut bytes = 0_u64;
+        let small = |name: &&LayerName| {
+            bytes = bytes.saturating_add(self.layers.get(*name).map_or(0, |info| info.used_bytes));
+            bytes <= due.most_bytes
+        };
+        let run: Vec<LayerName> = frozen.take_while(plain).take_while(small).cloned().collect();
         let shared = |name: &LayerName| self.layers.get(name).is_none_or(|info| info.shared);
         match run.first() {
-            Some(top) if run.len() >= at_least && !self.above(&needed, top).iter().any(shared) => run,
+            Some(top) if run.len() >= due.layers.max(2) && !self.above(&needed, top).iter().any(shared) => {
+                run
+            }
             Some(_) | None => Vec::new(),
         }
     }
@@ -229,10 +238,10 @@ mod tests {
     fn a_run_ends_at_a_keyframe_or_the_image() {
         let line = graph(&[(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
         let mut volume = volume(4, &[1, 2, 3]);
-        assert_eq!(line.long_run(&volume, 3), [name(3), name(2), name(1)]);
-        assert_eq!(line.long_run(&volume, 4), []);
+        assert_eq!(line.long_run(&volume, KeyframeDue::after(3)), [name(3), name(2), name(1)]);
+        assert_eq!(line.long_run(&volume, KeyframeDue::after(4)), []);
         volume.keyframes.insert(name(1));
-        assert_eq!(line.long_run(&volume, 2), [name(3), name(2)]);
-        assert_eq!(line.long_run(&volume, 3), []);
+        assert_eq!(line.long_run(&volume, KeyframeDue::after(2)), [name(3), name(2)]);
+        assert_eq!(line.long_run(&volume, KeyframeDue::after(3)), []);
     }
 }

@@ -59,6 +59,8 @@ pub struct Keyframe {
     pub file: PathBuf,
     /// The layers whose content it holds, the topmost first. It reads as the topmost does.
     pub replaces: Vec<PathBuf>,
+    /// What they lay on, and it lies on.
+    pub below: Option<PathBuf>,
     /// The layers on top of those, to be put on the keyframe.
     pub above: Vec<PathBuf>,
     /// The file that a machine writes to is among `above`: one that runs has to be told. What another layer lies on
@@ -72,7 +74,7 @@ pub struct Keyframe {
 pub struct KeyframeDue {
     /// So many layers lie on each other.
     pub layers: usize,
-    /// They hold no more than this: it is copied.
+    /// The most that is copied: what lies below that stays as it is.
     pub most_bytes: u64,
 }
 
@@ -80,7 +82,7 @@ impl KeyframeDue {
     /// While nobody waits.
     pub const AT_REST: Self = Self::after(16);
     /// While snapshots are taken in a row, and copying is done before the next.
-    pub const IN_A_ROW: Self = Self { layers: 24, most_bytes: 64 << 20 };
+    pub const IN_A_ROW: Self = Self { layers: 16, most_bytes: 64 << 20 };
 
     pub const fn after(layers: usize) -> Self {
         Self { layers, most_bytes: u64::MAX }

@@ -154,12 +154,20 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::process::Launch;
+    use crate::process::{Launch, Priority};
 
     fn sleeper(dir: &tempfile::TempDir) -> Process {
         let arguments = vec![OsString::from("1000")];
         let log = dir.path().join("log");
-        Launch { program: "/bin/sleep".into(), arguments, log, inherited: Vec::new() }.spawn().unwrap()
+        Launch {
+            program: "/bin/sleep".into(),
+            arguments,
+            log,
+            inherited: Vec::new(),
+            priority: Priority::Ordinary,
+        }
+        .spawn()
+        .unwrap()
     }
 
     #[tokio::test]

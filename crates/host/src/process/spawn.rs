@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use super::handle::{Process, ProcessError};
@@ -39,7 +40,21 @@ pub struct Launch {
     pub log: PathBuf,
     /// Descriptors the program inherits under the numbers they have here, which its arguments name.
     pub inherited: Vec<OwnedFd>,
+    pub priority: Priority,
 }
+
+/// Who goes first where there are more programs than processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Somebody waits for what it does at every moment.
+    Ordinary,
+    /// Work behind somebody's machine, which should not be held up by it.
+    Background,
+}
+
+/// A quarter of what others get: enough to come to an end on a busy host.
+const BACKGROUND_NICENESS: i32 = 6;
+const AUTOGROUP_NICENESS: &[u8] = b"6";
 
 impl Launch {
     /// Starts the program. It is not ended when the returned handle is dropped.
@@ -57,10 +72,15 @@ impl Launch {
             .stdout(Stdio::from(log))
             .stderr(Stdio::from(log_too));
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        // SAFETY: between fork and exec the closure only makes system calls (setsid, close_range, fcntl) on
-        // values that were prepared before; it neither allocates nor takes a lock.
+        let priority = self.priority;
+        // SAFETY: between fork and exec the closures only make system calls (setsid, close_range, fcntl, open,
+        // write, setpriority) on values that were prepared before; they neither allocate nor take a lock.
         unsafe {
-            command.pre_exec(move || detach(&inherited));
+            command.pre_exec(move || {
+                detach(&inherited)?;
+                step_back(priority);
+                Ok(())
+            });
         }
         let mut child =
             command.spawn().map_err(|source| SpawnError::Exec { program: self.program.clone(), source })?;
@@ -92,6 +112,20 @@ fn detach(inherited: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
+/// Runs in the child, before exec. A host that does not let it is no reason not to start.
+fn step_back(priority: Priority) {
+    match priority {
+        Priority::Ordinary => {}
+        Priority::Background => {
+            // Where the kernel shares time between sessions first, niceness alone does nothing between them.
+            let _ =
+                rustix::fs::open(c"/proc/self/autogroup", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+                    .and_then(|file| rustix::io::write(&file, AUTOGROUP_NICENESS));
+            let _ = rustix::process::setpriority_process(None, BACKGROUND_NICENESS);
+        }
+    }
+}
+
 fn open_log(path: &Path) -> Result<File, FileError> {
     let too_large = path.metadata().is_ok_and(|meta| meta.len() > MAX_OLD_LOG);
     let file = OpenOptions::new()
@@ -115,7 +149,10 @@ mod tests {
 
     fn shell(script: &str, log: &Path, inherited: Vec<OwnedFd>) -> Process {
         let arguments = ["-c", script].map(OsString::from).to_vec();
-        Launch { program: "/bin/sh".into(), arguments, log: log.to_owned(), inherited }.spawn().unwrap()
+        let priority = Priority::Ordinary;
+        Launch { program: "/bin/sh".into(), arguments, log: log.to_owned(), inherited, priority }
+            .spawn()
+            .unwrap()
     }
 
     #[tokio::test]
@@ -144,6 +181,27 @@ mod tests {
         assert_eq!(process.wait().await, Exit::Code(0), "{}", std::fs::read_to_string(&log).unwrap());
     }
 
+    #[tokio::test]
+    async fn what_works_in_the_background_steps_back_also_where_sessions_share_the_processors() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let script = "ps -o ni= -p $$; cat /proc/$$/autogroup 2>&1";
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            arguments: ["-c", script].map(OsString::from).to_vec(),
+            log: log.clone(),
+            inherited: Vec::new(),
+            priority: Priority::Background,
+        };
+        assert_eq!(launch.spawn().unwrap().wait().await, Exit::Code(0));
+        let said = std::fs::read_to_string(&log).unwrap();
+        let niceness = BACKGROUND_NICENESS.to_string();
+        assert_eq!(said.lines().next().map(str::trim), Some(niceness.as_str()), "{said}");
+        if Path::new("/proc/self/autogroup").exists() {
+            assert!(said.contains(&format!("nice {niceness}")), "{said}");
+        }
+    }
+
     #[test]
     fn a_log_of_earlier_runs_that_grew_too_large_is_started_afresh() {
         let dir = tempfile::tempdir().unwrap();
@@ -161,6 +219,7 @@ mod tests {
             arguments: Vec::new(),
             log: dir.path().join("log"),
             inherited: Vec::new(),
+            priority: Priority::Ordinary,
         };
         assert!(launch.spawn().unwrap_err().to_string().contains("/no/such/qemu"));
     }

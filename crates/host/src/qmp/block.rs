@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
+use crate::disk::Keyframe;
 use crate::qemu::argv::{DISK_DEVICE, file_node, qcow2_node};
 
 /// The one merge that runs at a time.
@@ -70,14 +71,20 @@ impl QmpClient {
         self.execute("blockdev-snapshot", Some(json!({"node": head, "overlay": overlay}))).await.map(drop)
     }
 
-    /// Puts the head on another layer that reads as the one it lies on, and closes those that nobody reads any more.
-    pub async fn put_on(&self, layer: &Path, instead_of: &[PathBuf]) -> Result<(), QmpError> {
+    /// Puts the head on a keyframe, which reads as what it lies on, and closes those layers that nobody reads any more.
+    pub async fn put_on(&self, keyframe: &Keyframe) -> Result<(), QmpError> {
+        let layer = &keyframe.file;
         let dir = layer.parent().unwrap_or(Path::new("/"));
         let head = self.disk_head(dir).await?;
         let below = node_name(layer);
         let mut options = qcow2_node(&below, layer);
+        // Its file follows: QEMU (10.0) makes both writable when it merges what lies below, and aborts if it cannot.
         options["read-only"] = json!(true);
-        options["file"]["read-only"] = json!(true);
+        let open = self.disk_nodes(dir).await?;
+        // Opened once more, nothing could be merged into it.
+        if let Some(shared) = open.iter().find(|node| Some(&node.file) == keyframe.below.as_ref()) {
+            options["backing"] = json!(shared.node);
+        }
         self.execute("blockdev-add", Some(options)).await?;
         let mut options = qcow2_node(&head.node, &head.file);
         options["file"] = json!(file_node(&head.node));
@@ -89,8 +96,7 @@ impl QmpClient {
         let name = layer.file_name().unwrap_or_default().to_string_lossy();
         let header = json!({"device": head.node, "image-node-name": head.node, "backing-file": name});
         self.execute("change-backing-file", Some(header)).await?;
-        let open = self.disk_nodes(dir).await?;
-        for file in instead_of {
+        for file in &keyframe.replaces {
             for node in open.iter().filter(|node| node.file == *file) {
                 // What QEMU opened by itself it has closed by itself.
                 if let Err(error) = self.close_overlay(&node.node).await {
@@ -188,9 +194,18 @@ impl QmpClient {
 
 fn disk_node(value: &Value, dir: &Path) -> Option<DiskNode> {
     let node = value.get("node-name")?.as_str()?.to_owned();
-    // A node that QEMU opened by itself has its plain path here. Ours have all options of all layers below, cut off.
-    let file = file_of(&node, dir).or_else(|| Some(PathBuf::from(value.get("file")?.as_str()?)))?;
+    let file = file_of(&node, dir).or_else(|| file_told(value.get("file")?.as_str()?))?;
     Some(DiskNode { node, file })
+}
+
+/// What QEMU says about a node that it opened by itself: the plain path, or, once it lies on something else than it did
+/// when it was opened, the options with which it could be opened again, those of all layers below included. Of so many
+/// layers that they are cut off, nothing is known.
+fn file_told(text: &str) -> Option<PathBuf> {
+    let Some(options) = text.strip_prefix("json:") else { return Some(PathBuf::from(text)) };
+    let options: Value = serde_json::from_str(options).ok()?;
+    let file = options.pointer("/file/filename").or_else(|| options.get("file.filename"))?;
+    Some(PathBuf::from(file.as_str()?))
 }
 
 /// The file of a node that was named after it.
@@ -209,6 +224,15 @@ fn unexpected(command: &str) -> QmpError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_qemu_opened_itself_is_known_by_its_path_however_it_is_told() {
+        assert_eq!(file_told("/d/a.qcow2"), Some("/d/a.qcow2".into()));
+        let told = r#"json:{"backing": {"driver": "qcow2", "file": {"driver": "file", "filename": "/d/b.qcow2"}},
+            "driver": "qcow2", "file": {"driver": "file", "filename": "/d/a.qcow2"}}"#;
+        assert_eq!(file_told(told), Some("/d/a.qcow2".into()));
+        assert_eq!(file_told(&told[..60]), None);
+    }
 
     #[test]
     fn a_node_that_was_named_after_its_file_tells_it() {

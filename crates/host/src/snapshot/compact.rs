@@ -112,7 +112,7 @@ pub(crate) async fn shorten(
         let made = Qcow2Storage.keyframe(dir, due, interrupted).await?;
         let Some(keyframe) = made else { return Ok(()) };
         if let (Some(qmp), true) = (qmp, keyframe.head_is_above) {
-            qmp.put_on(&keyframe.file, &keyframe.replaces).await?;
+            qmp.put_on(&keyframe).await?;
         }
         Qcow2Storage.adopt_keyframe(dir, &keyframe).await?;
         tracing::debug!(dir = %dir.display(), layers = keyframe.replaces.len(), "a chain of layers was shortened");

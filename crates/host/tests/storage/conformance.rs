@@ -43,6 +43,7 @@ for_every_backend! {
     a_merge_cut_short_among_its_names_is_finished
     a_record_that_cannot_be_read_is_an_error_and_can_be_deleted
     a_long_chain_becomes_short_and_nothing_is_read_differently
+    what_is_too_large_to_be_copied_stays_below_the_keyframe
     a_keyframe_is_adopted_as_far_as_the_machine_lets_it
 }
 
@@ -556,6 +557,32 @@ async fn a_long_chain_becomes_short_and_nothing_is_read_differently<B: Lab>(benc
     }
     bench.merge_all(dir).await;
     assert_eq!(bench.layers(dir), 2);
+    assert_eq!(bench.head(dir).await, head);
+}
+
+async fn what_is_too_large_to_be_copied_stays_below_the_keyframe<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    for block in 0..10 {
+        bench.write(dir, block, 7).await;
+    }
+    let large = bench.snapshot(dir).await;
+    let content = bench.head(dir).await;
+    let made = snapshots(&bench, 4).await;
+    let head = bench.head(dir).await;
+    let all = storage.sizes(dir).await.unwrap().snapshots[&made[3].0].referenced_bytes;
+    let due = |layers| KeyframeDue { layers, most_bytes: all - 1 };
+    let never = CancellationToken::new();
+    let keyframe = |layers| storage.keyframe(dir, due(layers), &never);
+    assert_eq!(keyframe(5).await.unwrap(), None, "four are small");
+    let keyframe = keyframe(4).await.unwrap().unwrap();
+    assert_eq!(keyframe.replaces.len(), 4);
+    storage.adopt_keyframe(dir, &keyframe).await.unwrap();
+    assert_eq!(storage.chain(dir, None).await.unwrap().len(), 4, "image, large, keyframe, head");
+    assert_eq!(bench.snapshot_content(dir, large).await, content);
+    for (id, content) in &made {
+        assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+    }
     assert_eq!(bench.head(dir).await, head);
 }
 

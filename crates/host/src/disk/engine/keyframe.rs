@@ -36,13 +36,8 @@ pub(super) fn make(
         if merging || open.volume.pivot.is_some() {
             return Ok(None);
         }
-        let run = graph.long_run(&open.volume, due.layers.max(2));
+        let run = graph.long_run(&open.volume, due);
         let Some(top) = run.first() else { return Ok(None) };
-        let bytes: u64 =
-            run.iter().filter_map(|layer| graph.layers.get(layer)).map(|info| info.used_bytes).sum();
-        if bytes > due.most_bytes {
-            return Ok(None);
-        }
         let note = KeyframeNote { file: LayerName::unique(), top: top.clone() };
         match layers.combine(dir, &note.file, &run, stop) {
             Err(_) if stop.is_cancelled() => return Ok(None),
@@ -79,6 +74,7 @@ fn describe<L: Layers>(open: &Open<'_, L>) -> Result<Option<Keyframe>, DiskError
     Ok(Some(Keyframe {
         file: note.file.in_dir(open.dir),
         replaces: replaces.map(|layer| layer.in_dir(open.dir)).collect(),
+        below: below.as_ref().map(|layer| layer.in_dir(open.dir)),
         head_is_above: above.contains(&open.volume.head),
         above: above.iter().map(|layer| layer.in_dir(open.dir)).collect(),
     }))
