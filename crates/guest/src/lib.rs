@@ -22,4 +22,5 @@ pub mod service;
 pub mod spawn;
 pub mod transport;
 
+mod local;
 mod watch;

@@ -2,6 +2,7 @@
 
 mod file_calls;
 mod job_calls;
+mod local_calls;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::exec::{self, ExecError, Graveyard, Variables};
 use crate::files;
 use crate::jobs::Jobs;
+use crate::local::Waiting;
 use crate::machine::{Machine, MachineError};
 use crate::spawn::SpawnError;
 use file_calls::{file_status, parse_path};
@@ -37,6 +39,8 @@ pub struct Agent {
     jobs: Jobs,
     waiting_polls: Semaphore,
     variables: Variables,
+    local: Arc<Waiting>,
+    listening: Arc<Semaphore>,
     shut_down: CancellationToken,
     started_ns: u64,
 }
@@ -59,6 +63,8 @@ impl Agent {
             graveyard,
             waiting_polls: Semaphore::new(limits::MAX_WAITING_POLLS),
             variables: Variables::default(),
+            local: Arc::default(),
+            listening: Arc::new(Semaphore::new(1)),
             shut_down: CancellationToken::new(),
             started_ns: u64::try_from(started).unwrap_or(0),
         }
@@ -152,6 +158,8 @@ impl Guest for Agent {
     type ReadFileStream = Messages<v1::ReadFileChunk>;
     type ListDirStream = Messages<v1::ListDirBatch>;
     type ReadTreeStream = Messages<v1::ReadTreeChunk>;
+    type ListenStream = Messages<v1::Accepted>;
+    type CarryStream = Messages<v1::CarryChunk>;
 
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Answer<v1::HelloResponse> {
         let theirs = request.into_inner().protocol;
@@ -269,6 +277,14 @@ impl Guest for Agent {
 
     async fn set_env(&self, request: Request<v1::SetEnvRequest>) -> Answer<v1::SetEnvResponse> {
         self.env_set(request)
+    }
+
+    async fn listen(&self, request: Request<v1::ListenRequest>) -> Answer<Self::ListenStream> {
+        self.listened(request).await
+    }
+
+    async fn carry(&self, request: Request<Streaming<v1::CarryRequest>>) -> Answer<Self::CarryStream> {
+        self.carried(request).await
     }
 
     async fn edit_file(&self, request: Request<v1::EditFileRequest>) -> Answer<v1::EditFileResponse> {

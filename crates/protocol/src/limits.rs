@@ -65,6 +65,9 @@ pub const MAX_POLL_WAIT_MS: u32 = 60_000;
 /// Polls that wait at once; others are answered at once. Bounded, so that streams remain for everything else.
 pub const MAX_WAITING_POLLS: usize = 16;
 
+/// Connections of programs in the guest that are carried to the host at once.
+pub const MAX_LOCAL_CONNECTIONS: usize = 8;
+
 /// Variables that are given to all commands. Half of what one command can have, so that a call can add its own.
 pub const MAX_STORED_ENV_BYTES: usize = MAX_ENV_BYTES / 2;
 
@@ -132,7 +135,8 @@ const MIB: u64 = 1024 * 1024;
 const _: () = {
     assert!(CHUNK_BYTES <= MAX_CHUNK_BYTES && MAX_CHUNK_BYTES < MAX_MESSAGE_BYTES);
     let file_calls = MAX_CONCURRENT_FILE_CALLS + MAX_WAITING_FILE_CALLS;
-    assert!(MAX_CONCURRENT_EXECS + MAX_WAITING_POLLS + file_calls < MAX_CONCURRENT_STREAMS as usize);
+    let waiting = MAX_WAITING_POLLS + MAX_LOCAL_CONNECTIONS + 1;
+    assert!(MAX_CONCURRENT_EXECS + waiting + file_calls < MAX_CONCURRENT_STREAMS as usize);
     assert!(3 * (MAX_CONCURRENT_EXECS + MAX_RUNNING_JOBS) < 900);
     assert!(MAX_RUNNING_JOBS < MAX_JOBS && MAX_JOBS * (MAX_JOB_TITLE_BYTES + 100) < MAX_MESSAGE_BYTES);
     assert!(JOB_HEAD_BYTES + JOB_TAIL_BYTES <= MAX_CAPTURE_BYTES as usize);

@@ -19,6 +19,7 @@ pub const FEATURES: &[&str] = &[
     LIST_TREES,
     "files.tree",
     "jobs",
+    LOCAL_LISTEN,
     "root.attach",
     "root.grow",
     "shutdown",
@@ -26,6 +27,9 @@ pub const FEATURES: &[&str] = &[
 
 /// An agent without it lists one directory, whatever depth and pattern it is asked for.
 pub const LIST_TREES: &str = "files.list_trees";
+
+/// An agent without it opens no port for programs in its machine.
+pub const LOCAL_LISTEN: &str = "local.listen";
 
 /// The generation to be spoken with a peer whose highest is `theirs`, if there is one.
 pub fn settle(theirs: u32) -> Option<u32> {

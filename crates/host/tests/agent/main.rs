@@ -5,6 +5,7 @@ mod exec;
 mod files;
 mod hostile;
 mod jobs;
+mod local;
 mod resync;
 mod support;
 mod trees;
