@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Vault ─┬─ notes (read, write, rename, frontmatter, tags, replace) ── replace (no edit is lost) ── locked, lease, fresh
-//!         ├─ search, list ── walk (threads)                                                              │
+//!         ├─ knowledge ── search, list ── walk (threads)                                                 │
 //!         └─ board (tasks of a team) ────────────────────────────────────────────────────────────────────┤
 //!                                                                        root (nothing outside the vault) ┘
 //! ```
@@ -13,6 +13,7 @@ pub mod board;
 mod error;
 mod fresh;
 pub mod frontmatter;
+mod knowledge;
 mod lease;
 mod lines;
 mod list;
@@ -31,6 +32,7 @@ mod tags;
 mod walk;
 
 pub use error::VaultError;
+pub use knowledge::{MAX_KNOWLEDGE, Question};
 pub use list::{Entry, Listing, RecentFile, Stats};
 pub use notes::{Vault, WriteMode};
 pub use path::{FolderPath, MAX_PATH_LEN, NotePath, PathError};

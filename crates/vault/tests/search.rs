@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Instant;
 
-use agentiso_vault::{Hits, Pattern, Query, Tag};
+use agentiso_vault::{Hits, MAX_KNOWLEDGE, Pattern, Query, Question, Tag};
 use support::{TestVault, folder};
 
 fn search(t: &TestVault, query: Query) -> Hits {
@@ -40,6 +40,35 @@ fn every_matching_line_is_a_hit_with_the_lines_around_it() {
     assert_eq!(found.hits[2].context, "4\n5\n6 needle\n7");
     assert_eq!(found.hits[3].line, "caf\u{fffd} needle");
     assert_eq!(search(&t, plain("Needle")).total, 0, "upper and lower case differ");
+}
+
+#[test]
+fn questions_are_answered_in_one_text_and_those_without_an_answer_are_left_out() {
+    let t = TestVault::new();
+    t.put("plan.md", "# Plan\nbuild it\n");
+    t.put("many.md", "before\nneedle\nafter\n".repeat(7));
+    t.put("empty.md", "\n");
+    let search = |words: &str| Question::Search(words.to_owned());
+    let read = |path: &str| Question::Read(path.to_owned());
+    let told = t
+        .vault
+        .knowledge(&[
+            search("nowhere"),
+            read("../x"),
+            read("none.md"),
+            read("empty.md"),
+            search("needle"),
+            read("plan.md"),
+        ])
+        .unwrap();
+    assert!(told.starts_with("# Project Knowledge Base\n\n## Search: needle\n"), "{told}");
+    assert_eq!(told.matches("many.md, line ").count(), 5, "{told}");
+    assert!(told.contains("many.md, line 2:\n\nbefore\nneedle\nafter\n"), "{told}");
+    assert!(told.ends_with("\n## plan.md\n\n# Plan\nbuild it\n"), "{told}");
+    assert_eq!(t.vault.knowledge(&[search("nowhere"), read("none.md")]), None);
+    t.put("large.md", "x".repeat(MAX_KNOWLEDGE));
+    let told = t.vault.knowledge(&[read("large.md"), read("plan.md")]).unwrap();
+    assert!(told.len() < 1000 && told.contains("left out") && told.contains("build it"), "{told}");
 }
 
 #[test]
