@@ -1,209 +1,168 @@
-//! One connection: request after request, until either side has had enough.
+//! One connection, from its first byte to its last. HTTP/1.1 is hyper's; here is who gets a place, how long a client may
+//! take, and how a connection ends so that the client hears why.
 
-use std::io;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+use http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::server::conn::http1::{Builder, Parts};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 
+use crate::answer::Answer;
 use crate::backend::Backend;
-use crate::eras;
 use crate::front::Front;
-use crate::guard::{self, Hosts, Wish};
-use crate::head::{Framing, Head};
-use crate::incoming::{Incoming, ReadError};
-use crate::outgoing::{Answer, Outgoing, Status};
-use crate::post::{self, Reads, Reply};
+use crate::guard::Hosts;
+use crate::patient::Patient;
 use crate::refusal::{Refusal, code};
-use crate::settings::{PATIENCE, SIGN_OF_LIFE};
-use crate::upstream::{Call, News};
-
-struct Connection<'a, B, S> {
-    front: &'a Front<B>,
-    hosts: &'a Hosts,
-    incoming: Incoming<ReadHalf<S>>,
-    outgoing: Outgoing<WriteHalf<S>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    Request,
-    /// The client has heard everything.
-    End,
-    /// The client may still be sending, and must be able to hear why it was refused.
-    Refused,
-}
+use crate::settings::{HEAD_DEADLINE, LINGER, MAX_HEAD, MAX_HEADERS};
 
 impl<B: Backend> Front<B> {
     /// Serves one connection to its end. Dropped, what it has under way is cancelled.
     pub async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin>(&self, stream: S, hosts: &Hosts) {
-        let (read, write) = tokio::io::split(stream);
-        let (incoming, outgoing) = (Incoming::new(read), Outgoing::new(write));
-        let mut connection = Connection { front: self, hosts, incoming, outgoing };
+        let stream = Patient::new(stream);
         let Ok(_seat) = self.connections.try_acquire() else {
             let limit = self.settings.max_connections;
             let refusal = Refusal::busy(format!("{limit} connections are open, which is the limit"));
-            let _ = connection.outgoing.answer(&refusal.into_answer(), false).await;
-            return connection.outgoing.end().await;
+            return dismiss(stream, refusal.into_answer()).await;
         };
+        let service = service_fn(|request| {
+            Box::pin(async move { Ok::<_, Infallible>(self.answer(request, hosts).await) })
+        });
+        // A client that hangs up ends the connection, and with it the call that it waits for.
+        let mut connection = Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_DEADLINE)
+            .max_header_size(MAX_HEAD)
+            .max_headers(MAX_HEADERS)
+            // As simple clients look for them.
+            .title_case_headers(true)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut closing = pin!(self.closing.cancelled());
+        let mut is_closing = false;
         let ended = loop {
-            match connection.turn().await {
-                Ok(Next::Request) => {}
-                Ok(ended) => break Ok(ended),
-                Err(error) => break Err(error),
+            tokio::select! {
+                biased;
+                ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
+                () = &mut closing, if !is_closing => {
+                    is_closing = true;
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
             }
         };
+        let Parts { io, read_buf, .. } = connection.into_parts();
+        let stream = io.into_inner();
         match ended {
-            Ok(Next::Refused) => {
-                connection.outgoing.end().await;
-                connection.incoming.linger().await;
+            Ok(()) if is_closing => end(stream).await,
+            Ok(()) => linger(stream).await,
+            // hyper has said what is wrong with the head.
+            Err(error) if error.is_parse() => linger(stream).await,
+            Err(error) if error.is_timeout() && !read_buf.is_empty() => {
+                let words = "the head of the request did not come in time";
+                let refusal = Refusal::new(StatusCode::REQUEST_TIMEOUT, code::INVALID_REQUEST, words);
+                dismiss(stream, refusal.into_answer()).await;
             }
-            Ok(Next::Request | Next::End) => connection.outgoing.end().await,
             Err(error) => tracing::debug!(%error, "a connection over HTTP broke"),
         }
     }
 }
 
-impl<B: Backend, S: AsyncRead + AsyncWrite + Send + Unpin> Connection<'_, B, S> {
-    /// One request. The error is one of the connection.
-    async fn turn(&mut self) -> io::Result<Next> {
-        let head = tokio::select! {
-            biased;
-            head = self.incoming.head() => head,
-            () = self.front.closing.cancelled() => return Ok(Next::End),
-        };
-        let head = match head {
-            Ok(Some(head)) => head,
-            Ok(None) => return Ok(Next::End),
-            Err(error) => return self.unread(&error).await,
-        };
-        let keep_alive = head.keep_alive && !self.front.closing.is_cancelled();
-        let wish = match guard::admit(&head, self.hosts, &self.front.backend) {
-            Ok(wish) => wish,
-            Err(refusal) => return self.refuse(refusal).await,
-        };
-        let answered = match wish {
-            Wish::Delete if head.framing != Framing::Length(0) => {
-                let words = "DELETE has no body";
-                let refusal = Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words);
-                return self.refuse(refusal).await;
-            }
-            Wish::Delete => self.front.delete(&head),
-            Wish::Post => return self.post(&head, keep_alive).await,
-        };
-        self.finish(&answered.unwrap_or_else(Refusal::into_answer), keep_alive).await
+/// Answers a client that has asked nothing yet, and ends.
+async fn dismiss<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: Answer) {
+    let (parts, body) = answer.into_parts();
+    let Ok(body) = body.collect().await else { return };
+    let body = body.to_bytes();
+    let mut head =
+        format!("HTTP/1.1 {}\r\nConnection: close\r\nContent-Length: {}\r\n", parts.status, body.len());
+    for (name, value) in &parts.headers {
+        head.push_str(&format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes())));
     }
+    let bytes = [head.as_bytes(), b"\r\n", &body].concat();
+    if stream.write_all(&bytes).await.is_ok() {
+        end(stream).await;
+    }
+}
 
-    async fn post(&mut self, head: &Head, keep_alive: bool) -> io::Result<Next> {
-        let reads = match post::check_type(head).and_then(|()| Reads::of(head)) {
-            Ok(reads) => reads,
-            Err(refusal) => return self.refuse(refusal).await,
-        };
-        // Held until the answer is out.
-        let Ok(_turn) = self.front.requests.try_acquire() else {
-            let limit = self.front.settings.max_requests;
-            let refusal = Refusal::busy(format!("{limit} requests are under way, which is the limit"));
-            return self.refuse(refusal).await;
-        };
-        let max_body = self.front.settings.max_body;
-        if head.expects_continue && head.framing.may_fit(max_body) {
-            self.outgoing.go_on().await?;
+async fn end<S: AsyncWrite + Unpin>(mut stream: S) {
+    // A client that is gone already has missed nothing.
+    let _ = stream.shutdown().await;
+}
+
+/// Ends, and throws away what a refused client still sends: closed at once, the connection would be reset and the
+/// refusal lost.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    let rest = async {
+        let mut bytes = [0; 4096];
+        if stream.shutdown().await.is_ok() {
+            while matches!(stream.read(&mut bytes).await, Ok(1..)) {}
         }
-        let body = match self.incoming.body(head.framing, max_body).await {
-            Ok(body) => body,
-            Err(error) => return self.unread(&error).await,
-        };
-        let replied = tokio::select! {
-            biased;
-            replied = self.front.post(head, &body) => replied,
-            () = self.incoming.hung_up() => return Ok(Next::End),
-        };
-        // A body may be large, and a call may be long.
-        drop(body);
-        match replied {
-            Ok(Reply::Now(answer)) => self.finish(&answer, keep_alive).await,
-            Ok(Reply::Later { call, lone }) => self.follow(call, lone, reads, head, keep_alive).await,
-            Err(refusal) => self.finish(&refusal.into_answer(), keep_alive).await,
+    };
+    // One that goes on for longer is cut off.
+    let _ = timeout(LINGER, rest).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use futures::future::BoxFuture;
+    use tokio::net::UnixStream;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Backend for Nobody {
+        fn knows(&self, token: &str) -> bool {
+            token == "t"
+        }
+
+        fn open(&self) -> BoxFuture<'_, Result<UnixStream, String>> {
+            Box::pin(std::future::ready(Err("nobody is there".to_owned())))
         }
     }
 
-    /// Waits for a call. What is answered soon is one answer; what takes longer, or reports on its way, is a stream.
-    async fn follow(
-        &mut self,
-        mut call: Call,
-        lone: bool,
-        reads: Reads,
-        head: &Head,
-        keep_alive: bool,
-    ) -> io::Result<Next> {
-        let mut first = None;
-        if reads.json {
-            // A client that reads no events has to wait in silence.
-            let patience = async {
-                match reads.events {
-                    true => tokio::time::sleep(PATIENCE).await,
-                    false => std::future::pending().await,
-                }
-            };
-            tokio::pin!(patience);
-            loop {
-                let news = tokio::select! {
-                    biased;
-                    news = call.next() => news,
-                    () = self.incoming.hung_up() => return Ok(Next::End),
-                    () = &mut patience => break,
-                };
-                match news {
-                    News::Answer(answer) => {
-                        let status = if lone { eras::status(&answer) } else { Status::OK };
-                        return self.finish(&Answer::json(status, &answer), keep_alive).await;
-                    }
-                    News::Gone => return self.finish(&post::gone(None).into_answer(), keep_alive).await,
-                    News::Report(report) if reads.events => {
-                        first = Some(report);
-                        break;
-                    }
-                    News::Report(_) => {}
-                }
-            }
-        }
-        let keep_alive = keep_alive && head.knows_chunks;
-        let mut events = self.outgoing.begin_events(head.knows_chunks, keep_alive).await?;
-        if let Some(report) = first {
-            events.message(&report).await?;
-        }
-        loop {
-            tokio::select! {
-                biased;
-                news = call.next() => match news {
-                    News::Report(report) => events.message(&report).await?,
-                    News::Answer(answer) => {
-                        events.message(&answer).await?;
-                        events.end().await?;
-                        return Ok(if keep_alive { Next::Request } else { Next::End });
-                    }
-                    // Cut off in the middle: a stream that ends without an answer must not look whole.
-                    News::Gone => return Err(io::ErrorKind::ConnectionAborted.into()),
-                },
-                () = self.incoming.hung_up() => return Ok(Next::End),
-                () = tokio::time::sleep(SIGN_OF_LIFE) => events.sign_of_life().await?,
-            }
-        }
+    const POST: &str = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:1\r\nAuthorization: Bearer t\r\n\
+                        Content-Type: application/json\r\n";
+
+    /// What a client gets that sends this and then waits.
+    async fn answer(settings: Settings, sent: &str) -> String {
+        let front = Front::new(Nobody, settings);
+        let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let asking = async {
+            theirs.write_all(sent.as_bytes()).await.unwrap();
+            let mut got = String::new();
+            theirs.read_to_string(&mut got).await.unwrap();
+            got
+        };
+        tokio::join!(front.serve(ours, &hosts), asking).1
     }
 
-    async fn finish(&mut self, answer: &Answer, keep_alive: bool) -> io::Result<Next> {
-        self.outgoing.answer(answer, keep_alive).await?;
-        Ok(if keep_alive { Next::Request } else { Next::End })
+    #[tokio::test(start_paused = true)]
+    async fn whoever_takes_too_long_is_told_so() {
+        let begun = tokio::time::Instant::now();
+        assert_eq!(answer(Settings::CLIENTS, "").await, "");
+        let late = answer(Settings::CLIENTS, "POST /mcp HTTP/1.1\r\nHo").await;
+        assert!(late.starts_with("HTTP/1.1 408 ") && late.contains("did not come in time"), "{late}");
+        assert_eq!(begun.elapsed().as_secs(), 2 * HEAD_DEADLINE.as_secs());
+        let late = answer(Settings::CLIENTS, &format!("{POST}Content-Length: 9\r\n\r\n{{")).await;
+        assert!(late.starts_with("HTTP/1.1 408 "), "{late}");
     }
 
-    /// Refuses a request whose body was not read, so nothing can follow it.
-    async fn refuse(&mut self, refusal: Refusal) -> io::Result<Next> {
-        self.outgoing.answer(&refusal.into_answer(), false).await?;
-        Ok(Next::Refused)
-    }
-
-    async fn unread(&mut self, error: &ReadError) -> io::Result<Next> {
-        match Refusal::unread(error) {
-            Some(refusal) => self.refuse(refusal).await,
-            None => Ok(Next::End),
-        }
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_fit_is_refused_before_it_is_read() {
+        let large = answer(Settings::CLIENTS, &format!("{POST}Content-Length: 99999999999\r\n\r\n")).await;
+        assert!(large.starts_with("HTTP/1.1 413 "), "{large}");
+        // A client that waits for a word first is not told to go on.
+        let asked = format!("{POST}Expect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n");
+        assert!(answer(Settings::CLIENTS, &asked).await.starts_with("HTTP/1.1 413 "));
+        let many = format!("{POST}{}\r\n", "X: y\r\n".repeat(MAX_HEADERS));
+        assert!(answer(Settings::CLIENTS, &many).await.starts_with("HTTP/1.1 431 "));
+        let full = answer(Settings { max_connections: 0, ..Settings::CLIENTS }, "").await;
+        assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("retry-after: 1\r\n"), "{full}");
     }
 }

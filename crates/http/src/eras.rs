@@ -8,17 +8,18 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::StatusCode;
 use serde_json::Value;
 
 use crate::head::Head;
-use crate::outgoing::Status;
 use crate::refusal::{Refusal, code};
 
 /// The first version without sessions. Versions are dates, so texts compare as they do.
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 
-/// Where a request says which version it is of.
+/// Where a request says which version it is of, and what its client can do.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Around a value that cannot be a header as it is.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
@@ -32,9 +33,9 @@ pub(crate) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era<'a> {
+pub(crate) enum Era {
     Opens,
-    Belongs { session: &'a str },
+    Belongs,
     Stands,
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum Era<'a> {
 pub(crate) fn kind(message: &Value) -> Result<Kind, Refusal> {
     let refuse = |words: &str| {
         let id = message.get("id").filter(|id| is_id(id));
-        Err(Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words).of(id))
+        Err(Refusal::new(StatusCode::BAD_REQUEST, code::INVALID_REQUEST, words).of(id))
     };
     let Value::Object(members) = message else {
         return refuse("the body must be one JSON-RPC object; batches are not supported");
@@ -62,31 +63,29 @@ fn is_id(id: &Value) -> bool {
 }
 
 /// Where a message belongs.
-pub(crate) fn era<'a>(message: &Value, kind: Kind, head: &'a Head) -> Result<Era<'a>, Refusal> {
+pub(crate) fn era(message: &Value, kind: Kind, head: &Head) -> Result<Era, Refusal> {
     let (method, version) = (method(message), version(message));
-    if kind == Kind::Request && method == "initialize" {
+    if kind == Kind::Request && method == "initialize" && version.is_none() {
         return Ok(Era::Opens);
     }
     let header = head.get("mcp-protocol-version");
     let is_modern = header.is_some_and(|header| header >= WITHOUT_SESSIONS);
     if version.is_some() || method == "server/discover" || is_modern {
         agrees(message, kind, head)?;
+        if method == "initialize" {
+            let words = "there is no handshake in this version; ask right away";
+            let refusal = Refusal::new(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, words);
+            return Err(refusal.of(message.get("id")));
+        }
         return Ok(Era::Stands);
     }
-    match head.get("mcp-session-id") {
-        Some(session) => Ok(Era::Belongs { session }),
-        None => {
-            let words = "the Mcp-Session-Id header is missing; begin with initialize, whose answer has it";
-            let refusal = Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words);
-            Err(refusal.of(message.get("id")))
-        }
-    }
+    Ok(Era::Belongs)
 }
 
 /// A request that stands for itself says in its headers what is in its body, for those who pass it on unread.
 fn agrees(message: &Value, kind: Kind, head: &Head) -> Result<(), Refusal> {
     let refuse =
-        |code, words: String| Err(Refusal::new(Status::BAD_REQUEST, code, words).of(message.get("id")));
+        |code, words: String| Err(Refusal::new(StatusCode::BAD_REQUEST, code, words).of(message.get("id")));
     let method = method(message);
     match (version(message), head.get("mcp-protocol-version")) {
         (Some(written), Some(header)) if written == header => {}
@@ -102,18 +101,30 @@ fn agrees(message: &Value, kind: Kind, head: &Head) -> Result<(), Refusal> {
         }
         (None, _) => {}
     }
+    if kind == Kind::Request && !message["params"]["_meta"][CAPABILITIES_KEY].is_object() {
+        return refuse(code::INVALID_PARAMS, format!("params._meta must have {CAPABILITIES_KEY}"));
+    }
     if head.get("mcp-method") != Some(method) {
         let words = format!("the Mcp-Method header must be {method:?}, as in the body");
         return refuse(code::HEADER_MISMATCH, words);
     }
-    if method == "tools/call"
-        && let Some(name) = message["params"]["name"].as_str()
+    if let Some(member) = named_by(method)
+        && let Some(name) = message["params"][member].as_str()
         && head.get("mcp-name").and_then(decoded).as_deref() != Some(name)
     {
-        let words = "the Mcp-Name header must be the name of the tool, as in the body".to_owned();
+        let words = format!("the Mcp-Name header must be the {member} of the body's params");
         return refuse(code::HEADER_MISMATCH, words);
     }
     Ok(())
+}
+
+/// The parameter that a header repeats.
+fn named_by(method: &str) -> Option<&'static str> {
+    match method {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        _ => None,
+    }
 }
 
 fn decoded(header: &str) -> Option<String> {
@@ -132,13 +143,13 @@ fn version(message: &Value) -> Option<&str> {
 }
 
 /// The status of an answer to a request that stands for itself. In sessions it is always 200.
-pub(crate) fn status(answer: &Value) -> Status {
+pub(crate) fn status(answer: &Value) -> StatusCode {
     match answer["error"]["code"].as_i64() {
-        Some(code::METHOD_NOT_FOUND) => Status::NOT_FOUND,
+        Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
         Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION) => {
-            Status::BAD_REQUEST
+            StatusCode::BAD_REQUEST
         }
-        Some(_) | None => Status::OK,
+        Some(_) | None => StatusCode::OK,
     }
 }
 
@@ -148,12 +159,13 @@ mod tests {
     use serde_json::json;
 
     fn head(headers: &str) -> Head {
-        Head::parse(format!("POST /mcp HTTP/1.1{headers}").as_bytes()).unwrap()
+        let pairs: Vec<_> = headers.split("\r\n").filter_map(|line| line.split_once(": ")).collect();
+        Head::with(&pairs)
     }
 
     fn modern(method: &str) -> Value {
         json!({"jsonrpc": "2.0", "id": 1, "method": method,
-            "params": {"name": "exec", "_meta": {VERSION_KEY: WITHOUT_SESSIONS}}})
+            "params": {"name": "exec", "_meta": {VERSION_KEY: WITHOUT_SESSIONS, CAPABILITIES_KEY: {}}}})
     }
 
     const VERSION: &str = "\r\nMCP-Protocol-Version: 2026-07-28";
@@ -179,10 +191,12 @@ mod tests {
     fn the_three_ways_to_belong_somewhere() {
         let old = json!({"id": 1, "method": "tools/list"});
         let in_session = head("\r\nMcp-Session-Id: s");
-        assert_eq!(era(&old, Kind::Request, &in_session), Ok(Era::Belongs { session: "s" }));
-        assert!(era(&old, Kind::Request, &head("")).is_err());
+        assert_eq!(era(&old, Kind::Request, &in_session), Ok(Era::Belongs));
         let opening = json!({"id": 1, "method": "initialize"});
         assert_eq!(era(&opening, Kind::Request, &in_session), Ok(Era::Opens));
+        let handshake = head(&format!("{VERSION}\r\nMcp-Method: initialize"));
+        let refused = era(&modern("initialize"), Kind::Request, &handshake).unwrap_err();
+        assert_eq!(refused.status, StatusCode::NOT_FOUND);
         let agreeing = head(&format!("{VERSION}\r\nMcp-Method: tools/list"));
         assert_eq!(era(&modern("tools/list"), Kind::Request, &agreeing), Ok(Era::Stands));
     }
@@ -204,6 +218,16 @@ mod tests {
             let headers = format!("{VERSION}\r\nMcp-Method: tools/call\r\nMcp-Name: {right}");
             assert_eq!(era(&modern("tools/call"), Kind::Request, &head(&headers)), Ok(Era::Stands));
         }
+        let mut incapable = modern("tools/list");
+        incapable["params"]["_meta"].as_object_mut().unwrap().remove(CAPABILITIES_KEY);
+        let listing = head(&format!("{VERSION}\r\nMcp-Method: tools/list"));
+        assert!(era(&incapable, Kind::Request, &listing).is_err());
+        let read = json!({"id": 1, "method": "resources/read",
+            "params": {"uri": "a://b", "_meta": modern("")["params"]["_meta"]}});
+        let reading =
+            |name: &str| head(&format!("{VERSION}\r\nMcp-Method: resources/read\r\nMcp-Name: {name}"));
+        assert_eq!(era(&read, Kind::Request, &reading("a://b")), Ok(Era::Stands));
+        assert!(era(&read, Kind::Request, &reading("a://c")).is_err());
         let bare = json!({"id": 1, "method": "tools/list"});
         assert!(era(&bare, Kind::Request, &head(&format!("{VERSION}\r\nMcp-Method: tools/list"))).is_err());
     }

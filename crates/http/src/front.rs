@@ -17,7 +17,7 @@ pub struct Front<B> {
     pub(crate) settings: Settings,
     pub(crate) sessions: Sessions,
     pub(crate) connections: Semaphore,
-    pub(crate) requests: Semaphore,
+    pub(crate) requests: Arc<Semaphore>,
     /// For requests that stand for themselves. It lasts: what they make belongs to nobody else.
     lone: tokio::sync::Mutex<Option<Arc<Upstream>>>,
     pub(crate) closing: CancellationToken,
@@ -30,7 +30,7 @@ impl<B: Backend> Front<B> {
             settings,
             sessions: Sessions::new(settings.max_sessions),
             connections: Semaphore::new(settings.max_connections),
-            requests: Semaphore::new(settings.max_requests),
+            requests: Arc::new(Semaphore::new(settings.max_requests)),
             lone: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
         }

@@ -5,9 +5,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use http::header::{ALLOW, WWW_AUTHENTICATE};
+use http::{Method, StatusCode};
+
 use crate::backend::Backend;
 use crate::head::Head;
-use crate::outgoing::Status;
 use crate::refusal::{Refusal, code};
 
 /// The only path there is.
@@ -65,36 +67,43 @@ fn split(authority: &str) -> Option<(&str, u16)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Post,
+    /// What the server says unasked, in a session.
+    Listen,
     /// The end of a session.
     Delete,
 }
 
-pub(crate) fn admit(head: &Head, hosts: &Hosts, backend: &impl Backend) -> Result<Wish, Refusal> {
-    let forbidden = |message: &str| Refusal::new(Status::FORBIDDEN, code::REFUSED, message);
+/// Whether the request is for us and comes from no other site's page; else why it is refused.
+pub(crate) fn check_site(head: &Head, hosts: &Hosts) -> Result<(), &'static str> {
     if !head.get("host").is_some_and(|host| hosts.admits(host)) {
-        return Err(forbidden("the Host header names another server"));
+        return Err("the Host header names another server");
     }
     let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|host| hosts.admits(host));
-    if !head.get("origin").is_none_or(is_own) {
-        return Err(forbidden(
-            "requests from web pages are not answered: the Origin header names another site",
-        ));
+    match head.get("origin").is_none_or(is_own) {
+        true => Ok(()),
+        false => Err("requests from web pages are not answered: the Origin header names another site"),
     }
+}
+
+pub(crate) fn admit(head: &Head, hosts: &Hosts, backend: &impl Backend) -> Result<Wish, Refusal> {
+    check_site(head, hosts).map_err(|problem| Refusal::new(StatusCode::FORBIDDEN, code::REFUSED, problem))?;
     if !bearer(head).is_some_and(|token| backend.knows(token)) {
-        return Err(Refusal::new(Status::UNAUTHORIZED, code::REFUSED, "a valid bearer token is needed")
-            .with_header("WWW-Authenticate", "Bearer realm=\"agentiso\""));
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, code::REFUSED, "a valid bearer token is needed")
+            .with_header(WWW_AUTHENTICATE, "Bearer realm=\"agentiso\""));
     }
     if head.path != PATH {
         let message = format!("there is nothing here; MCP is at {PATH}");
-        return Err(Refusal::new(Status::NOT_FOUND, code::REFUSED, message));
+        return Err(Refusal::new(StatusCode::NOT_FOUND, code::REFUSED, message));
     }
-    match head.method.as_str() {
-        "POST" => Ok(Wish::Post),
-        "DELETE" => Ok(Wish::Delete),
-        // A stream for what the server says by itself, which is nothing.
+    let is_in_session = head.get("mcp-session-id").is_some();
+    match head.method {
+        Method::POST => Ok(Wish::Post),
+        Method::GET if is_in_session => Ok(Wish::Listen),
+        Method::DELETE => Ok(Wish::Delete),
         _ => {
-            Err(Refusal::new(Status::METHOD_NOT_ALLOWED, code::REFUSED, "only POST and DELETE are answered")
-                .with_header("Allow", "POST, DELETE"))
+            let words = "only POST, GET in a session and DELETE are answered";
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, code::REFUSED, words)
+                .with_header(ALLOW, "POST, DELETE"))
         }
     }
 }

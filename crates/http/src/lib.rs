@@ -1,26 +1,27 @@
 //! MCP over streamable HTTP, in front of whatever speaks JSON-RPC lines.
 //!
 //! ```text
-//!  socket ── incoming ── head ── guard (Host, Origin, token) ── eras ── post ── upstream ── lines ── MCP server
-//!     └───── outgoing ◀── one JSON answer, or a stream of events ◀─────────────────┘
+//!  socket ── hyper ── head ── guard (Host, Origin, token) ── body ── eras ── post ── upstream ── lines ── MCP server
+//!     └──── answer ◀── one JSON answer, or a stream of events ◀── exchange ◀───────────┘
 //! ```
 //!
 //! This crate knows HTTP and the two eras of the protocol: sessions that begin with `initialize` and have a connection
 //! to the server each, and requests that stand for themselves, which share one. What a request means is the server's to
-//! say. A [`Front`] serves one [`Backend`], whoever connects; [`listen`] puts it on a TCP socket.
-//!
-//! HTTP/1.1 is read by hand, because there is little of it: one path, two methods, bodies of known or chunked length.
-//! What is written in any unusual way is refused, not interpreted.
+//! say. A [`Front`] serves one [`Backend`], whoever connects; [`listen`] puts it on a TCP socket. [`serve_plain`] answers
+//! requests that are no MCP.
 
+mod answer;
 mod backend;
+mod body;
 mod connection;
 mod eras;
+mod exchange;
 mod front;
 mod guard;
 mod head;
-mod incoming;
 mod listen;
-mod outgoing;
+mod patient;
+mod plain;
 mod post;
 mod refusal;
 mod session;
@@ -32,5 +33,6 @@ pub use backend::Backend;
 pub use front::Front;
 pub use guard::Hosts;
 pub use listen::listen;
+pub use plain::{Plain, PlainAnswer, serve_plain};
 pub use settings::Settings;
 pub use token::{Token, TokenError, TokenHash};

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use http::header::{HeaderName, HeaderValue};
 use serde_json::Value;
 
+use crate::answer::{self, Answer};
 use crate::backend::Backend;
 use crate::eras::{self, Era, Kind};
 use crate::front::Front;
 use crate::head::Head;
-use crate::outgoing::{Answer, Status};
 use crate::refusal::{Refusal, code};
-use crate::session::{Session, Sessions};
+use crate::session::Session;
 use crate::upstream::{Call, Upstream};
+
+/// By which a client is known after the handshake.
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// What the client gets.
 #[derive(Debug)]
@@ -47,7 +52,14 @@ impl Reads {
             return Ok(reads);
         }
         let words = "the Accept header must allow application/json or text/event-stream, or better both";
-        Err(Refusal::new(Status::NOT_ACCEPTABLE, code::INVALID_REQUEST, words))
+        Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, code::INVALID_REQUEST, words))
+    }
+
+    /// For what can be told in no other way.
+    pub(crate) fn need_events(self) -> Result<(), Refusal> {
+        let words = "the Accept header must allow text/event-stream";
+        let refusal = || Refusal::new(StatusCode::NOT_ACCEPTABLE, code::INVALID_REQUEST, words);
+        self.events.then_some(()).ok_or_else(refusal)
     }
 }
 
@@ -58,19 +70,19 @@ pub(crate) fn check_type(head: &Head) -> Result<(), Refusal> {
         return Ok(());
     }
     let words = "the Content-Type header must be application/json";
-    Err(Refusal::new(Status::UNSUPPORTED_MEDIA, code::INVALID_REQUEST, words))
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, code::INVALID_REQUEST, words))
 }
 
 impl<B: Backend> Front<B> {
     pub(crate) async fn post(&self, head: &Head, body: &[u8]) -> Result<Reply, Refusal> {
         let message: Value = serde_json::from_slice(body).map_err(|error| {
-            Refusal::new(Status::BAD_REQUEST, code::PARSE, format!("the body is not JSON: {error}"))
+            Refusal::new(StatusCode::BAD_REQUEST, code::PARSE, format!("the body is not JSON: {error}"))
         })?;
         let kind = eras::kind(&message)?;
         match (eras::era(&message, kind, head)?, kind) {
             (Era::Opens, _) => self.open(message).await,
-            (Era::Belongs { session }, kind) => {
-                let session = find(&self.sessions, session, head, &message)?;
+            (Era::Belongs, kind) => {
+                let session = self.session(head).map_err(|refusal| refusal.of(message.get("id")))?;
                 pass_on(&session.upstream, message, kind)
             }
             (Era::Stands, Kind::Request) => {
@@ -81,7 +93,7 @@ impl<B: Backend> Front<B> {
             }
             // A request that stands for itself is cancelled by hanging up; there is nothing else to be told.
             (Era::Stands, Kind::Notification | Kind::Answer) => {
-                Ok(Reply::Now(Answer::empty(Status::ACCEPTED)))
+                Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED)))
             }
         }
     }
@@ -98,38 +110,45 @@ impl<B: Backend> Front<B> {
         let upstream = Arc::new(Upstream::new(stream, Some(self.settings.session_idle)));
         let call = upstream.call(message).map_err(|_| gone(id.as_ref()))?;
         let answer = call.answered().await.map_err(|_| gone(id.as_ref()))?;
-        let answered = Answer::json(Status::OK, &answer);
+        let answered = answer::json(StatusCode::OK, &answer);
         let Some(version) = answer["result"]["protocolVersion"].as_str() else {
             return Ok(Reply::Now(answered));
         };
         let session = Session { upstream, version: version.to_owned() };
-        let session = place.take(session).map_err(|error| {
-            Refusal::new(Status::UNAVAILABLE, code::INTERNAL, error.to_string()).of(id.as_ref())
+        let taken = place.take(session).map_err(|error| error.to_string());
+        let named = taken.and_then(|id| HeaderValue::try_from(id).map_err(|error| error.to_string()));
+        let name = named.map_err(|error| {
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code::INTERNAL, error).of(id.as_ref())
         })?;
-        Ok(Reply::Now(answered.with_header("Mcp-Session-Id", session)))
+        Ok(Reply::Now(answer::with_header(answered, SESSION_ID, name)))
     }
 
     pub(crate) fn delete(&self, head: &Head) -> Result<Answer, Refusal> {
-        match head.get("mcp-session-id") {
-            Some(id) if self.sessions.end(id) => Ok(Answer::empty(Status::NO_CONTENT)),
-            Some(_) => Err(unknown_session()),
-            None => {
-                let words = "the Mcp-Session-Id header says which session ends, and is missing";
-                Err(Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words))
+        if self.sessions.end(session_id(head)?) {
+            Ok(answer::empty(StatusCode::NO_CONTENT))
+        } else {
+            Err(unknown_session())
+        }
+    }
+
+    /// The session that a request belongs to.
+    pub(crate) fn session(&self, head: &Head) -> Result<Session, Refusal> {
+        let session = self.sessions.find(session_id(head)?).ok_or_else(unknown_session)?;
+        match head.get("mcp-protocol-version") {
+            Some(version) if version != session.version => {
+                let words = format!("this session speaks {}, not {version:?}", session.version);
+                Err(Refusal::new(StatusCode::BAD_REQUEST, code::INVALID_REQUEST, words))
             }
+            Some(_) | None => Ok(session),
         }
     }
 }
 
-fn find(sessions: &Sessions, id: &str, head: &Head, message: &Value) -> Result<Session, Refusal> {
-    let session = sessions.find(id).ok_or_else(|| unknown_session().of(message.get("id")))?;
-    match head.get("mcp-protocol-version") {
-        Some(version) if version != session.version => {
-            let words = format!("this session speaks {}, not {version:?}", session.version);
-            Err(Refusal::new(Status::BAD_REQUEST, code::INVALID_REQUEST, words).of(message.get("id")))
-        }
-        Some(_) | None => Ok(session),
-    }
+fn session_id(head: &Head) -> Result<&str, Refusal> {
+    head.get(SESSION_ID.as_str()).ok_or_else(|| {
+        let words = "the Mcp-Session-Id header is missing; begin with initialize, whose answer has it";
+        Refusal::new(StatusCode::BAD_REQUEST, code::INVALID_REQUEST, words)
+    })
 }
 
 fn pass_on(upstream: &Arc<Upstream>, message: Value, kind: Kind) -> Result<Reply, Refusal> {
@@ -141,24 +160,25 @@ fn pass_on(upstream: &Arc<Upstream>, message: Value, kind: Kind) -> Result<Reply
         }
         Kind::Notification => {
             upstream.notify(message);
-            Ok(Reply::Now(Answer::empty(Status::ACCEPTED)))
+            Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED)))
         }
         // The server asks nothing, so there is nothing to answer.
-        Kind::Answer => Ok(Reply::Now(Answer::empty(Status::ACCEPTED))),
+        Kind::Answer => Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED))),
     }
 }
 
 fn unknown_session() -> Refusal {
     let words = "there is no such session, or it has ended; begin with initialize";
-    Refusal::new(Status::NOT_FOUND, code::REFUSED, words)
+    Refusal::new(StatusCode::NOT_FOUND, code::REFUSED, words)
 }
 
 fn unreachable(message: &Value, reason: &str) -> Refusal {
-    Refusal::new(Status::BAD_GATEWAY, code::INTERNAL, reason).of(message.get("id"))
+    Refusal::new(StatusCode::BAD_GATEWAY, code::INTERNAL, reason).of(message.get("id"))
 }
 
 pub(crate) fn gone(id: Option<&Value>) -> Refusal {
-    Refusal::new(Status::BAD_GATEWAY, code::INTERNAL, "the server ended before it answered; try again").of(id)
+    Refusal::new(StatusCode::BAD_GATEWAY, code::INTERNAL, "the server ended before it answered; try again")
+        .of(id)
 }
 
 #[cfg(test)]
@@ -168,8 +188,7 @@ mod tests {
     #[test]
     fn what_a_client_reads_is_what_it_says() {
         let reads = |accept: &str| {
-            let head = Head::parse(format!("POST / HTTP/1.1\r\nAccept: {accept}").as_bytes()).unwrap();
-            Reads::of(&head).ok().map(|Reads { json, events }| (json, events))
+            Reads::of(&Head::with(&[("Accept", accept)])).ok().map(|Reads { json, events }| (json, events))
         };
         assert_eq!(reads("application/json, text/event-stream"), Some((true, true)));
         assert_eq!(reads("*/*"), Some((true, true)));

@@ -1,9 +1,12 @@
 //! How a request is refused: an HTTP status, and in the body a JSON-RPC error with the reason.
 
+use http::StatusCode;
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 
-use crate::incoming::ReadError;
-use crate::outgoing::{Answer, Status};
+use crate::answer::{self, Answer};
+use crate::body::BodyError;
+use crate::head::HeadError;
 
 /// JSON-RPC's codes, and those that MCP adds.
 pub(crate) mod code {
@@ -21,16 +24,16 @@ pub(crate) mod code {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
-    pub(crate) status: Status,
+    pub(crate) status: StatusCode,
     code: i64,
     message: String,
     /// Of the request, if it was read.
     id: Option<Box<Value>>,
-    header: Option<(&'static str, &'static str)>,
+    header: Option<(HeaderName, &'static str)>,
 }
 
 impl Refusal {
-    pub(crate) fn new(status: Status, code: i64, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, code: i64, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), id: None, header: None }
     }
 
@@ -39,32 +42,38 @@ impl Refusal {
         self
     }
 
-    pub(crate) fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
+    pub(crate) fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
         self.header = Some((name, value));
         self
     }
 
     pub(crate) fn busy(message: impl Into<String>) -> Self {
-        Self::new(Status::UNAVAILABLE, code::REFUSED, message).with_header("Retry-After", "1")
-    }
-
-    /// `None`: there is nobody to tell.
-    pub(crate) fn unread(error: &ReadError) -> Option<Self> {
-        let status = match error {
-            ReadError::Broken(_) => return None,
-            ReadError::TimedOut => Status::TIMED_OUT,
-            ReadError::TooLarge(_) => Status::TOO_LARGE,
-            ReadError::Head(_) | ReadError::Chunk => Status::BAD_REQUEST,
-        };
-        Some(Self::new(status, code::INVALID_REQUEST, error.to_string()))
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code::REFUSED, message).with_header(RETRY_AFTER, "1")
     }
 
     pub(crate) fn into_answer(self) -> Answer {
         let error = json!({ "code": self.code, "message": self.message });
-        let answer = Answer::json(self.status, &json!({ "jsonrpc": "2.0", "id": self.id, "error": error }));
+        let answer = answer::json(self.status, &json!({ "jsonrpc": "2.0", "id": self.id, "error": error }));
         match self.header {
-            Some((name, value)) => answer.with_header(name, value.to_owned()),
+            Some((name, value)) => answer::with_header(answer, name, HeaderValue::from_static(value)),
             None => answer,
         }
+    }
+}
+
+impl From<HeadError> for Refusal {
+    fn from(error: HeadError) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code::INVALID_REQUEST, error.to_string())
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        let status = match error {
+            BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
+            BodyError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::Broken(_) => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, code::INVALID_REQUEST, error.to_string())
     }
 }

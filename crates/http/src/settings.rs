@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-/// From the beginning of a connection to its first byte, and from the first byte of a request to the end of its head.
-/// Whoever has not shown a token yet gets no more.
+/// From the beginning of a connection, or the end of an answer, to the end of the next request's head. Whoever has not
+/// shown a token yet gets no more.
 pub(crate) const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The whole body. A file of 32 MiB comes through in this time on any link that is worth using.
 pub(crate) const BODY_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Between two requests of one connection.
-pub(crate) const BETWEEN_REQUESTS: Duration = Duration::from_secs(60);
+/// Request line and headers. Clients of MCP send well below 2 KiB.
+pub(crate) const MAX_HEAD: usize = 16 * 1024;
+pub(crate) const MAX_HEADERS: usize = 64;
 
 /// A client that takes nothing for so long has gone without saying so.
 pub(crate) const WRITE_DEADLINE: Duration = Duration::from_secs(30);
@@ -21,8 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Between signs of life, below what proxies and clients take for silence.
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// How long what a refused client still sends is read and thrown away: closed at once, the connection would be reset
-/// and the refusal lost.
+/// How long what a refused client still sends is read and thrown away.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// How long calls may go on when the front closes.

@@ -3,6 +3,10 @@
 //! Requests get numbers of our own on the way in and their ids back on the way out: two clients that know nothing of each
 //! other may use the same id. The same holds for the tokens of progress reports, by which those find their request.
 
+mod call;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,10 +19,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+pub(crate) use call::{Call, Listening, News};
+
 use crate::refusal::code;
 
-/// Reports that may wait for a client that reads slowly; more are lost, the answer never is.
-const REPORTS: usize = 16;
+/// Reports that may wait for a client that reads slowly; more are lost, the answer never is. As many as there are
+/// resources that one client follows.
+const REPORTS: usize = 64;
+
+/// Where a message says to which request for notifications it belongs.
+const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// How much is read at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -45,6 +55,8 @@ struct Calls {
 struct State {
     next: u64,
     waiting: HashMap<u64, Waiting>,
+    /// Streams for what is said unasked, the newest last.
+    listening: Vec<mpsc::Sender<Value>>,
     used: Instant,
     is_gone: bool,
 }
@@ -61,7 +73,13 @@ impl Upstream {
     /// Takes over a fresh connection. With `idle`, it ends after so long without any request.
     pub(crate) fn new(stream: UnixStream, idle: Option<Duration>) -> Self {
         let (lines, queue) = mpsc::unbounded_channel();
-        let state = State { next: 0, waiting: HashMap::new(), used: Instant::now(), is_gone: false };
+        let state = State {
+            next: 0,
+            waiting: HashMap::new(),
+            listening: Vec::new(),
+            used: Instant::now(),
+            is_gone: false,
+        };
         let calls = Arc::new(Calls { state: Mutex::new(state), lines });
         let task = tokio::spawn(carry(stream, queue, calls.clone(), idle));
         Self { calls, _task: AbortOnDropHandle::new(task) }
@@ -89,6 +107,18 @@ impl Upstream {
         drop(state);
         self.calls.send(&request);
         Ok(Call { number, reports: reported, answer: answered, upstream: self.clone() })
+    }
+
+    /// What the server says unasked, from now on and until the conversation ends. Of several listeners only the one that
+    /// came last is told.
+    pub(crate) fn listen(&self) -> Listening {
+        let (said, heard) = mpsc::channel(REPORTS);
+        let mut state = self.calls.state();
+        state.listening.retain(|listener| !listener.is_closed());
+        if !state.is_gone {
+            state.listening.push(said);
+        }
+        Listening { heard, calls: Arc::downgrade(&self.calls) }
     }
 
     /// Passes on what needs no answer.
@@ -135,20 +165,16 @@ impl Calls {
 
     /// Gives what the server said to whoever waits for it.
     fn deliver(&self, mut message: Value) {
-        if message["method"] == "notifications/progress" {
-            let state = self.state();
-            let number = message["params"]["progressToken"].as_u64();
-            let waiting = number.and_then(|number| state.waiting.get(&number));
-            if let Some(Waiting { token: Some(token), reports, .. }) = waiting {
-                message["params"]["progressToken"] = token.clone();
-                let _ = reports.try_send(message);
-            }
-            return;
-        }
         let mut state = self.state();
+        if message.get("method").is_some() {
+            return state.tell(message);
+        }
         state.used = Instant::now();
         let waiting = message["id"].as_u64().and_then(|number| state.waiting.remove(&number));
         if let Some(Waiting { id, answer, .. }) = waiting {
+            if let Some(subscription) = message.get_mut("result").and_then(subscription) {
+                *subscription = id.clone();
+            }
             message["id"] = id;
             // A client that has just gone needs none.
             let _ = answer.send(message);
@@ -159,6 +185,7 @@ impl Calls {
         let mut state = self.state();
         state.is_gone = true;
         state.waiting.clear();
+        state.listening.clear();
     }
 
     /// Resolves when nothing was asked for so long.
@@ -166,7 +193,7 @@ impl Calls {
         loop {
             let until = {
                 let state = self.state();
-                if state.waiting.is_empty() { state.used + idle } else { Instant::now() + idle }
+                if state.is_silent() { state.used + idle } else { Instant::now() + idle }
             };
             if until <= Instant::now() {
                 return;
@@ -174,6 +201,41 @@ impl Calls {
             tokio::time::sleep_until(until).await;
         }
     }
+}
+
+impl State {
+    /// Gives a notification to the request that it belongs to, or else to whoever listens. A client that reads too
+    /// slowly misses it.
+    fn tell(&mut self, mut message: Value) {
+        if message["method"] == "notifications/progress" {
+            let number = message["params"]["progressToken"].as_u64();
+            let waiting = number.and_then(|number| self.waiting.get(&number));
+            if let Some(Waiting { token: Some(token), reports, .. }) = waiting {
+                message["params"]["progressToken"] = token.clone();
+                let _ = reports.try_send(message);
+            }
+        } else if let Some(subscription) = message.get_mut("params").and_then(subscription) {
+            let waiting = subscription.as_u64().and_then(|number| self.waiting.get(&number));
+            if let Some(Waiting { id, reports, .. }) = waiting {
+                *subscription = id.clone();
+                let _ = reports.try_send(message);
+            }
+        } else {
+            self.listening.retain(|listener| !listener.is_closed());
+            if let Some(listener) = self.listening.last() {
+                let _ = listener.try_send(message);
+            }
+        }
+    }
+
+    /// Nothing is under way, and nobody listens.
+    fn is_silent(&self) -> bool {
+        self.waiting.is_empty() && self.listening.iter().all(mpsc::Sender::is_closed)
+    }
+}
+
+fn subscription(params: &mut Value) -> Option<&mut Value> {
+    params.get_mut("_meta")?.get_mut(SUBSCRIPTION_KEY)
 }
 
 async fn carry(
@@ -219,135 +281,5 @@ async fn write_lines(mut write: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiv
         if write.write_all(&line).await.is_err() {
             return;
         }
-    }
-}
-
-/// A request under way. Dropped before its answer, it is cancelled.
-#[derive(Debug)]
-pub(crate) struct Call {
-    number: u64,
-    reports: mpsc::Receiver<Value>,
-    answer: oneshot::Receiver<Value>,
-    upstream: Arc<Upstream>,
-}
-
-#[derive(Debug)]
-pub(crate) enum News {
-    Report(Value),
-    Answer(Value),
-    /// The conversation ended before the answer.
-    Gone,
-}
-
-impl Call {
-    /// All reports, then the answer. May be dropped at any time.
-    pub(crate) async fn next(&mut self) -> News {
-        tokio::select! {
-            biased;
-            Some(report) = self.reports.recv() => News::Report(report),
-            answer = &mut self.answer => answer.map_or(News::Gone, News::Answer),
-        }
-    }
-
-    /// The answer alone.
-    pub(crate) async fn answered(mut self) -> Result<Value, Gone> {
-        loop {
-            match self.next().await {
-                News::Report(_) => {}
-                News::Answer(answer) => return Ok(answer),
-                News::Gone => return Err(Gone),
-            }
-        }
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        self.upstream.calls.abandon(self.number);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair(idle: Option<Duration>) -> (Arc<Upstream>, BufReader<UnixStream>) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        (Arc::new(Upstream::new(ours, idle)), BufReader::new(theirs))
-    }
-
-    async fn line(server: &mut BufReader<UnixStream>) -> Value {
-        let mut line = String::new();
-        server.read_line(&mut line).await.unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    async fn say(server: &mut BufReader<UnixStream>, message: Value) {
-        server.get_mut().write_all(format!("{message}\n").as_bytes()).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn two_requests_of_one_id_get_their_own_answers_and_reports() {
-        let (upstream, mut server) = pair(None);
-        let request = json!({"id": "a", "method": "x", "params": {"_meta": {"progressToken": "t"}}});
-        let mut first = upstream.call(request.clone()).unwrap();
-        let second = upstream.call(request).unwrap();
-        let (one, two) = (line(&mut server).await, line(&mut server).await);
-        assert_ne!(one["id"], two["id"]);
-        let token = &one["params"]["_meta"]["progressToken"];
-        say(&mut server, json!({"id": two["id"], "result": 2})).await;
-        say(&mut server, json!({"method": "notifications/progress", "params": {"progressToken": token}}))
-            .await;
-        say(&mut server, json!({"id": one["id"], "result": 1})).await;
-        assert_eq!(second.answered().await, Ok(json!({"id": "a", "result": 2})));
-        assert!(matches!(first.next().await, News::Report(r) if r["params"]["progressToken"] == "t"));
-        assert!(matches!(first.next().await, News::Answer(a) if a == json!({"id": "a", "result": 1})));
-    }
-
-    #[tokio::test]
-    async fn a_call_that_is_dropped_is_cancelled_and_one_that_was_answered_is_not() {
-        let (upstream, mut server) = pair(None);
-        let call = upstream.call(json!({"id": 7, "method": "x"})).unwrap();
-        let number = line(&mut server).await["id"].clone();
-        say(&mut server, json!({"id": number, "result": 1})).await;
-        call.answered().await.unwrap();
-        drop(upstream.call(json!({"id": 8, "method": "y"})).unwrap());
-        assert_eq!(line(&mut server).await["method"], "y");
-        let cancelled = line(&mut server).await;
-        assert_eq!(cancelled["params"]["requestId"], 2, "{cancelled}");
-    }
-
-    #[tokio::test]
-    async fn a_client_cancels_by_its_own_id() {
-        let (upstream, mut server) = pair(None);
-        let call = upstream.call(json!({"id": "mine", "method": "x"})).unwrap();
-        line(&mut server).await;
-        upstream.notify(json!({"method": "notifications/cancelled", "params": {"requestId": "other"}}));
-        upstream.notify(json!({"method": "notifications/cancelled", "params": {"requestId": "mine"}}));
-        assert_eq!(line(&mut server).await["params"]["requestId"], 1);
-        assert_eq!(call.answered().await.unwrap()["error"]["message"], "the request was cancelled");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_ends_it_but_not_while_something_is_under_way() {
-        let (upstream, mut server) = pair(Some(Duration::from_secs(10)));
-        let call = upstream.call(json!({"id": 1, "method": "x"})).unwrap();
-        let number = line(&mut server).await["id"].clone();
-        tokio::time::sleep(Duration::from_secs(100)).await;
-        assert!(!upstream.is_gone());
-        say(&mut server, json!({"id": number, "result": 1})).await;
-        call.answered().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        assert!(upstream.is_gone());
-        assert_eq!(upstream.call(json!({"id": 1, "method": "x"})).err(), Some(Gone));
-    }
-
-    #[tokio::test]
-    async fn whoever_waits_learns_that_the_server_has_gone() {
-        let (upstream, mut server) = pair(None);
-        let call = upstream.call(json!({"id": 1, "method": "x"})).unwrap();
-        line(&mut server).await;
-        drop(server);
-        assert_eq!(call.answered().await, Err(Gone));
     }
 }

@@ -1,0 +1,168 @@
+//! Requests that are no MCP: one on each connection, answered with JSON.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use http::header::{HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::answer::{self, Answer};
+use crate::body::{self, BodyError};
+use crate::guard::{self, Hosts};
+use crate::head::Head;
+use crate::patient::Patient;
+use crate::settings::{HEAD_DEADLINE, MAX_HEAD, MAX_HEADERS};
+
+/// What was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub method: Method,
+    /// Without the query.
+    pub path: String,
+    pub body: Vec<u8>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlainAnswer {
+    status: StatusCode,
+    header: Option<(HeaderName, HeaderValue)>,
+    body: Value,
+}
+
+impl PlainAnswer {
+    pub fn ok(body: Value) -> Self {
+        Self { status: StatusCode::OK, header: None, body }
+    }
+
+    pub fn refusal(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        Self { status, header: None, body: json!({ "error": { "code": code, "message": message } }) }
+    }
+
+    pub fn with_header(self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
+        Self { header: Some((name, value.into())), ..self }
+    }
+
+    fn into_answer(self) -> Answer {
+        let answer = answer::json(self.status, &self.body);
+        match self.header {
+            Some((name, value)) => answer::with_header(answer, name, value),
+            None => answer,
+        }
+    }
+}
+
+/// Reads one request, has it answered, and ends the connection. What cannot be read is refused without asking. An error
+/// if the connection broke before the answer was out.
+pub async fn serve_plain<S, F>(
+    stream: S,
+    hosts: &Hosts,
+    max_body: usize,
+    answer: impl FnOnce(Plain) -> F + Send,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+    F: Future<Output = PlainAnswer> + Send,
+{
+    let answer = Mutex::new(Some(answer));
+    let service = service_fn(|request| {
+        let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async move {
+            let answered = match (read(request, hosts, max_body).await, answer) {
+                (Ok(plain), Some(answer)) => answer(plain).await,
+                (Err(refusal), _) => refusal,
+                // Connections are not kept for a second one.
+                (Ok(_), None) => {
+                    let words = "one request is answered on each connection";
+                    PlainAnswer::refusal(StatusCode::SERVICE_UNAVAILABLE, "one_at_a_time", words)
+                }
+            };
+            Ok::<_, Infallible>(answered.into_answer())
+        }
+    });
+    let serving = Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_DEADLINE)
+        .max_header_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
+        .keep_alive(false)
+        // Whoever has said all it has to say still waits for the answer.
+        .half_close(true)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(Patient::new(stream)), service);
+    serving.await.map_err(io::Error::other)
+}
+
+async fn read(request: Request<Incoming>, hosts: &Hosts, max_body: usize) -> Result<Plain, PlainAnswer> {
+    let (parts, body) = request.into_parts();
+    let head = Head::of(parts)
+        .map_err(|error| PlainAnswer::refusal(StatusCode::BAD_REQUEST, "bad_request", error.to_string()))?;
+    guard::check_site(&head, hosts)
+        .map_err(|problem| PlainAnswer::refusal(StatusCode::FORBIDDEN, "forbidden", problem))?;
+    let body = body::read(body, max_body).await.map_err(|error| {
+        let (status, code) = match &error {
+            BodyError::TimedOut => (StatusCode::REQUEST_TIMEOUT, "timed_out"),
+            BodyError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            BodyError::Broken(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        };
+        PlainAnswer::refusal(status, code, error.to_string())
+    })?;
+    Ok(Plain { method: head.method, path: head.path, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn ask(text: &str) -> String {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        client.write_all(text.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let hosts = Hosts::new("127.0.0.1:8080".parse().unwrap(), Vec::new());
+        let echo = |plain: Plain| async move {
+            let Plain { method, path, body } = plain;
+            PlainAnswer::ok(json!([method.as_str(), path, String::from_utf8(body).unwrap()]))
+        };
+        // hyper tells of a request that it could not read.
+        let _ = serve_plain(server, &hosts, 10, echo).await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn one_request_is_answered_and_the_connection_ends() {
+        let answer = ask("POST /a?b HTTP/1.1\r\nHost: localhost:8080\r\nContent-Length: 2\r\n\r\nhi").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.to_lowercase().contains("connection: close\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n[\"POST\",\"/a\",\"hi\"]"), "{answer}");
+        assert_eq!(ask("").await, "");
+    }
+
+    #[tokio::test]
+    async fn what_is_malformed_too_long_or_from_elsewhere_is_refused() {
+        let host = "Host: 127.0.0.1:8080\r\n";
+        let cases = [
+            ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), "403 "),
+            (format!("GET / HTTP/1.1\r\n{host}Origin: http://evil.example\r\n\r\n"), "403 "),
+            ("GET / HTTP/1.1\r\n\r\n".to_owned(), "403 "),
+            (format!("POST / HTTP/1.1\r\n{host}Content-Length: 11\r\n\r\n"), "413 "),
+            (format!("GET / HTTP/1.1\r\n{host}{host}\r\n"), "400 "),
+        ];
+        for (text, status) in cases {
+            let answer = ask(&text).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{text:?}: {answer}");
+            assert!(answer.contains("{\"error\":{\"code\":"), "{answer}");
+        }
+        assert!(ask("GET / HTTP/9\r\n\r\n").await.starts_with("HTTP/1.1 4"));
+    }
+}
