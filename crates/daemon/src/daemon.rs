@@ -17,7 +17,7 @@ use crate::machines::{Machines, QemuMachines};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
 use crate::pool;
-use crate::registry::{self, Limits, Registry, SessionKind, Status};
+use crate::registry::{self, Lifetime, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
 use crate::session::{Session, recover_teams};
 use crate::shared::Shared;
@@ -103,24 +103,30 @@ impl Daemon {
         self.shared.closing.cancel();
     }
 
-    /// Stops all machines at once and in order, then ends every task. Bounded.
+    /// Stops all machines at once and in order, destroys what was there for a call that ends with it, then ends every
+    /// task. Bounded.
     pub async fn shutdown(self) {
         let shared = &self.shared;
         shared.closing.cancel();
-        let stops: Vec<_> = {
+        let all: Vec<_> = {
             let state = shared.state();
             let runners = state.runners.iter();
             runners
-                .filter_map(|(id, handle)| Some((state.registry.get(id)?.name.clone(), handle.clone())))
+                .filter_map(|(id, handle)| Some((state.registry.get(id)?.clone(), handle.clone())))
                 .collect()
         };
-        let stops = stops.into_iter().map(|(name, handle)| async move {
-            // A refusal says that it does not run, which is what is wanted.
-            if let Err(refusal) = handle.ask(&name, |reply| Request::Stop { reply }).await {
+        let ends = all.into_iter().map(|(workspace, handle)| async move {
+            let name = &workspace.name;
+            let ended = match workspace.lifetime {
+                Lifetime::Lasting => handle.ask(name, |reply| Request::Stop { reply }).await,
+                Lifetime::OneCall => handle.ask(name, |reply| Request::Destroy { reply }).await,
+            };
+            // A refusal says that it does not run or is gone, which is what is wanted.
+            if let Err(refusal) = ended {
                 tracing::debug!(workspace = %name, %refusal, "not stopped");
             }
         });
-        if tokio::time::timeout(SHUTDOWN_DEADLINE, join_all(stops)).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_DEADLINE, join_all(ends)).await.is_err() {
             tracing::error!("not all machines ended in time; they are found again at the next start");
         }
         shared.ended.cancel();
@@ -180,6 +186,7 @@ fn load_registry(config: &Config) -> Result<Registry, OpenError> {
     let limits = Limits {
         resources: config.resource_limits(),
         max_workspaces: config.resources.max_workspaces,
+        max_total_vms: config.resources.max_total_vms,
         subnet: config.subnet(),
     };
     let path = &config.paths.state_file;
@@ -204,7 +211,8 @@ fn load_registry(config: &Config) -> Result<Registry, OpenError> {
 fn recover(shared: &Arc<Shared>) {
     let workspaces: Vec<_> = shared.state().registry.iter().cloned().collect();
     for workspace in workspaces {
-        let recovery = runner::plan(&workspace.status, |record| shared.machines.is_alive(record));
+        let recovery =
+            runner::plan(&workspace.status, workspace.lifetime, |record| shared.machines.is_alive(record));
         match &recovery {
             Recovery::Settle(status) => shared.set_status(&workspace.id, status.clone()),
             Recovery::Remove => {

@@ -47,6 +47,8 @@ pub enum OpError {
     OutOfRange(Vec<OutOfRange>),
     #[error("the server holds {used} workspaces and may hold at most {limit}")]
     TooManyWorkspaces { used: u64, limit: u64 },
+    #[error("the server has {used} machines, those that stand ready included, and may have at most {limit}")]
+    TooManyMachines { used: u64, limit: u64 },
     #[error(transparent)]
     Quota(#[from] QuotaExceeded),
     #[error(transparent)]
@@ -197,6 +199,7 @@ impl OpError {
             Self::NameTaken { .. } => "name_taken",
             Self::OutOfRange(_) => "out_of_range",
             Self::TooManyWorkspaces { .. } => "too_many_workspaces",
+            Self::TooManyMachines { .. } => "too_many_machines",
             Self::Quota(_) => "quota_exceeded",
             Self::RateLimited(_) => "rate_limited",
             Self::HostMemory(_) => "host_memory",
@@ -269,7 +272,7 @@ impl OpError {
             }
             Self::WrongState { refusal, .. } => refusal_hint(*refusal).to_owned(),
             Self::NameTaken { .. } => "choose another name, or look at it with workspace_info".to_owned(),
-            Self::TooManyWorkspaces { .. } | Self::Quota(_) => {
+            Self::TooManyWorkspaces { .. } | Self::TooManyMachines { .. } | Self::Quota(_) => {
                 "destroy workspaces that are no longer needed with workspace_destroy".to_owned()
             }
             Self::RateLimited(_) => {
@@ -364,7 +367,9 @@ impl OpError {
                 format!("use it as it is, or `agentiso stop {name}` first")
             }
             Self::NameTaken { name } => format!("choose another name, or `agentiso rm {name}` first"),
-            Self::TooManyWorkspaces { .. } => "`agentiso rm` workspaces that are no longer needed".to_owned(),
+            Self::TooManyWorkspaces { .. } | Self::TooManyMachines { .. } => {
+                "`agentiso rm` workspaces that are no longer needed".to_owned()
+            }
             Self::MachineDied { name, .. } => {
                 format!(
                     "`agentiso logs {name}` shows its last output; `agentiso start {name}` brings it up again"
@@ -462,6 +467,7 @@ impl OpError {
             | Self::NameTaken { .. }
             | Self::OutOfRange(_)
             | Self::TooManyWorkspaces { .. }
+            | Self::TooManyMachines { .. }
             | Self::Quota(_)
             | Self::NoAddress(_)
             | Self::Policy(_)

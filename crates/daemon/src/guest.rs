@@ -87,7 +87,8 @@ impl Guest {
     pub async fn exec_stream(&self, spec: ExecSpec) -> Result<ExecStream, OpError> {
         let call = self.session.begin_call();
         let turn = self.session.first_turn(&self.id).await;
-        let events = self.alive("exec", self.agent.exec(spec)).await?;
+        let events = self.alive("exec", self.agent.exec(spec)).await;
+        let events = events.inspect_err(|_| self.session.shared().metrics.exec_failed())?;
         Ok(Box::pin(self.clone().watched(events, call, turn)))
     }
 
@@ -101,21 +102,34 @@ impl Guest {
         let state = Some((events, self, call, turn));
         futures::stream::unfold(state, |state| async move {
             let (mut events, guest, call, turn) = state?;
+            let metrics = &guest.session.shared().metrics;
             let next = {
                 let exited = guest.machine.exited();
                 tokio::select! {
                     // What the guest still said is worth more than the news that it ended.
                     biased;
                     event = events.next() => event,
-                    reason = exited => return Some((Err(guest.died(reason.text)), None)),
+                    reason = exited => {
+                        metrics.exec_failed();
+                        return Some((Err(guest.died(reason.text)), None));
+                    }
                 }
             };
             match next? {
                 Ok(event) => {
-                    let last = matches!(event, ExecEvent::Exited(_));
+                    let last = match &event {
+                        ExecEvent::Exited(outcome) => {
+                            metrics.executed(outcome.timed_out, outcome.exit_code, outcome.duration);
+                            true
+                        }
+                        ExecEvent::Started { .. } | ExecEvent::Output { .. } => false,
+                    };
                     Some((Ok(event), (!last).then_some((events, guest, call, turn))))
                 }
-                Err(failure) => Some((Err(guest.failed("exec", failure).await), None)),
+                Err(failure) => {
+                    metrics.exec_failed();
+                    Some((Err(guest.failed("exec", failure).await), None))
+                }
             }
         })
     }

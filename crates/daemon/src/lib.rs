@@ -26,6 +26,7 @@ pub mod machines;
 mod main_loop;
 mod mcp;
 mod mcp_bridge;
+mod metrics;
 mod network;
 mod open_files;
 mod pool;
@@ -37,7 +38,7 @@ mod space;
 mod sweep;
 mod templates;
 
-pub use agentiso_net::log::FlowRecord;
+pub use agentiso_net::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
 pub use git::GitError;
@@ -56,10 +57,11 @@ pub use machines::{
 pub use main_loop::{RunError, run, run_with};
 pub use mcp::{McpHandler, McpOptions};
 pub use mcp_bridge::McpBridgeError;
+pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
 pub use registry::SessionKind;
 pub use session::{
     BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
     Received, RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask,
-    TaskDone, TaskOutcome, TeamError, TeamInfo, TeamRequest, Watch,
+    TaskDone, TaskOutcome, TeamError, TeamInfo, TeamRequest, VaultQuery, VaultQueryKind, Watch,
 };

@@ -75,6 +75,11 @@ impl Pool {
         Some(standby)
     }
 
+    /// How many stand ready.
+    pub(crate) fn count(&self) -> usize {
+        self.ready().len()
+    }
+
     /// Puts back a machine that was claimed and not touched.
     pub(crate) fn give_back(&self, standby: Standby) {
         self.ready().push(standby);

@@ -7,7 +7,9 @@ mod forks;
 mod git;
 mod guarded;
 mod mcp_bridge;
+mod metrics;
 mod network;
+mod one_call;
 mod prepare;
 mod snapshots;
 mod swarm;
@@ -34,7 +36,7 @@ use crate::machines::{
     HostFacts, ImageFailure, ImageRef, Machine, Progress, Rung, SizesOf, TemplateInfo, VolumeUsage,
 };
 use crate::pool::{self, Standby};
-use crate::registry::{Registry, SessionKind, Wanted, Workspace};
+use crate::registry::{Lifetime, Registry, SessionKind, Wanted, Workspace};
 use crate::runner::{Handle, Live, Reply, Request, Seed};
 use crate::shared::Shared;
 
@@ -43,6 +45,7 @@ pub use mcp_bridge::BridgeAccess;
 pub use prepare::{PrepareError, PrepareRequest, Prepared};
 pub use swarm::{
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
+    VaultQuery, VaultQueryKind,
 };
 pub(crate) use teams::recover as recover_teams;
 pub use teams::{MemberInfo, Received, RoleRequest, TeamError, TeamInfo, TeamRequest};
@@ -145,9 +148,19 @@ impl Session {
 
     /// Makes a workspace and returns when its guest answers. Dropping the future undoes it.
     pub async fn create(&self, request: CreateRequest, progress: &Progress) -> Result<Created, OpError> {
+        self.create_for(Lifetime::Lasting, request, progress).await
+    }
+
+    /// The same for a workspace that may be there for one call only.
+    async fn create_for(
+        &self,
+        lifetime: Lifetime,
+        request: CreateRequest,
+        progress: &Progress,
+    ) -> Result<Created, OpError> {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
-        let wanted = self.resolve(request)?;
+        let wanted = Wanted { lifetime, ..self.resolve(request)? };
         self.refuse_when_full()?;
         let (reserved, seed) = match self.shared().pool.claim(&wanted.image, wanted.resources) {
             Some(standby) => self.reserve_standby(wanted, standby)?,
@@ -179,7 +192,10 @@ impl Session {
             self.shared().change(|registry| registry.reserve(wanted, &self.0.id, self.0.kind, memory))
         };
         let reserved = reserve(wanted.clone());
-        let held = matches!(reserved, Err(OpError::HostMemory(_) | OpError::NoAddress(_)));
+        let held = matches!(
+            reserved,
+            Err(OpError::HostMemory(_) | OpError::NoAddress(_) | OpError::TooManyMachines { .. })
+        );
         let spare = self.shared().pool.drain_if(held);
         if spare.is_empty() {
             return reserved;
@@ -213,6 +229,7 @@ impl Session {
                 port_forwards: Vec::new(),
             },
             created_at: jiff::Timestamp::now(),
+            lifetime: Lifetime::Lasting,
         })
     }
 

@@ -17,6 +17,7 @@ use crate::ledger::{LedgerError, Store};
 use crate::lock::DaemonLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
 use crate::mcp_bridge::McpBridge;
+use crate::metrics::Metrics;
 use crate::network::Network;
 use crate::pool::Pool;
 use crate::registry::{self, Place, Registry, Status, Workspace};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) first_turns: FirstTurns,
     pub(crate) space: SpacePromises,
     pub(crate) pool: Pool,
+    pub(crate) metrics: Metrics,
     pub(crate) network: Network,
     /// MCP for what runs inside workspaces, if it is enabled.
     pub(crate) mcp_bridge: Option<Arc<McpBridge>>,
@@ -82,6 +84,7 @@ impl Shared {
             first_turns: FirstTurns::new(turns(u32::MAX)),
             space: SpacePromises::default(),
             pool: Pool::default(),
+            metrics: Metrics::default(),
             network,
             mcp_bridge,
             merging: Claims::default(),

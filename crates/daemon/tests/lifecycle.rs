@@ -2,14 +2,17 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_core::names::ImageName;
 use agentiso_core::network::PolicyChange;
-use agentiso_daemon::{CreateRequest, ExecSpec, LogKind, OpError, Progress, SessionKind};
-use support::{Fault, World, by_name, eventually, named, open, small};
+use agentiso_daemon::{
+    CreateRequest, Daemon, ExecSpec, ForkRequest, LogKind, OpError, Progress, SessionKind,
+};
+use support::{Fault, Handle, World, by_name, config, eventually, named, open, small, snap};
 
 fn quiet() -> Progress {
     Progress::silent()
@@ -46,6 +49,28 @@ async fn a_workspace_is_created_used_stopped_started_and_destroyed() {
     assert!(session.list(None).is_empty() && world.processes().is_empty());
     assert_eq!(std::fs::read_dir(dir.path().join("workspaces")).unwrap().count(), 0);
     assert!(matches!(session.destroy(&by_name("web")).await, Err(OpError::NotFound { .. })));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn there_are_never_more_machines_than_the_host_may_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
+    let daemon = Daemon::open_with(limited, Arc::new(Handle(Arc::clone(&world)))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Shell);
+    session.create(named("a"), &quiet()).await.unwrap();
+    session.create(named("b"), &quiet()).await.unwrap();
+    let refused = session.create(named("c"), &quiet()).await.unwrap_err();
+    assert_eq!((refused.code(), refused.retryable()), ("too_many_machines", false));
+    assert!(refused.to_string().contains("at most 2"), "{refused}");
+    session.snapshot(&by_name("a"), snap("s"), false, &quiet()).await.unwrap();
+    let fork =
+        ForkRequest { source: by_name("a"), snapshot: snap("s"), new_name: None, setup_commands: Vec::new() };
+    assert_eq!(session.fork(fork.clone(), &quiet()).await.unwrap_err().code(), "too_many_machines");
+    session.destroy(&by_name("b")).await.unwrap();
+    session.fork(fork, &quiet()).await.unwrap();
+    assert_eq!(session.list(None).len(), 2);
     daemon.shutdown().await;
 }
 

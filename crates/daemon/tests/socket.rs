@@ -85,6 +85,7 @@ async fn the_command_line_creates_uses_and_removes_a_workspace() {
             Event::Output { .. }
             | Event::Started { .. }
             | Event::Progress { .. }
+            | Event::TaskDone(_)
             | Event::Flow(_)
             | Event::FlowsLost { .. } => {}
         })

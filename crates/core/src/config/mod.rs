@@ -3,6 +3,8 @@
 //! [`Config::parse`] turns the text into values that are known to be sound, with every path resolved. Reading
 //! the file is the caller's part.
 
+#[cfg(test)]
+mod contract;
 mod paths;
 mod sections;
 mod validate;
@@ -158,6 +160,8 @@ mod tests {
             ("[vault]\nenabled=true\nextensions=[]", "vault.extensions"),
             ("[mcp_bridge]\nenabled=true\nbind_addr='127.0.0.1'", "mcp_bridge.bind_addr"),
             ("[mcp_bridge]\nenabled=true\nport=53", "mcp_bridge.port"),
+            ("[mcp_bridge]\nenabled=true\nollama_port=3100", "mcp_bridge.ollama_port"),
+            ("[mcp_bridge]\nenabled=true\nollama_port=53", "mcp_bridge.ollama_port"),
             ("[vault]\nenabled=true\nexclude_dirs=['a/b']", "vault.exclude_dirs"),
         ];
         for (text, key) in cases {

@@ -292,12 +292,21 @@ pub struct McpBridgeConfig {
     pub enabled: bool,
     pub bind_addr: Ipv4Addr,
     pub port: u16,
+    /// Of a model server on the host's loopback, for workspaces that have a token.
     pub ollama_port: Option<u16>,
+    /// What OpenCode is told to use where the image does not say it.
+    pub model: Option<String>,
 }
 
 impl Default for McpBridgeConfig {
     fn default() -> Self {
-        Self { enabled: false, bind_addr: Ipv4Addr::new(10, 42, 0, 1), port: 3100, ollama_port: None }
+        Self {
+            enabled: false,
+            bind_addr: Ipv4Addr::new(10, 42, 0, 1),
+            port: 3100,
+            ollama_port: None,
+            model: None,
+        }
     }
 }
 

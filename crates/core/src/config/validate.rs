@@ -55,6 +55,13 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     if bridge.enabled && matches!(bridge.port, 0 | DNS_PORT) {
         return Err(value("mcp_bridge.port", "must be a port that is not the resolver's"));
     }
+    let taken = |port: u16| matches!(port, 0 | DNS_PORT) || port == bridge.port;
+    if bridge.enabled && bridge.ollama_port.is_some_and(taken) {
+        return Err(value(
+            "mcp_bridge.ollama_port",
+            "must be a port that is neither the resolver's nor mcp_bridge.port",
+        ));
+    }
     let rates = &file.rate_limit;
     for (key, per_minute) in [
         ("rate_limit.create_per_minute", rates.create_per_minute),

@@ -149,6 +149,7 @@ mod tests {
             workspace: crate::names::WorkspaceName::parse(role).unwrap(),
             workspace_id: None,
             status: AgentStatus::Ready,
+            on_board: false,
             mail: Mailbox::default(),
             tasks: Tasks::default(),
         };

@@ -83,6 +83,9 @@ pub struct Member {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     pub status: AgentStatus,
+    /// It has taken tasks of the board that are not finished.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_board: bool,
     #[serde(default, skip_serializing_if = "Mailbox::is_empty")]
     pub mail: Mailbox,
     #[serde(default, skip_serializing_if = "Tasks::is_empty")]

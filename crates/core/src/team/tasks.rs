@@ -182,13 +182,26 @@ impl Member {
         };
         let task = self.tasks.pending.remove(at);
         let result = TaskResult::new(task.task_id, task.message_id, outcome);
-        self.status = match (self.tasks.pending.is_empty(), result.success) {
-            (false, _) => AgentStatus::Working,
-            (true, true) => AgentStatus::Done,
-            (true, false) => AgentStatus::Failed,
+        self.status = match (self.is_busy(), result.success) {
+            (true, _) => AgentStatus::Working,
+            (false, true) => AgentStatus::Done,
+            (false, false) => AgentStatus::Failed,
         };
         self.tasks.results.push_back(result);
         true
+    }
+
+    fn is_busy(&self) -> bool {
+        self.on_board || !self.tasks.pending.is_empty()
+    }
+
+    /// Whether it has tasks of the board in hand. True if that was news.
+    pub fn set_on_board(&mut self, on_board: bool) -> bool {
+        let was = std::mem::replace(&mut self.on_board, on_board);
+        if was != on_board {
+            self.status = if self.is_busy() { AgentStatus::Working } else { AgentStatus::Ready };
+        }
+        was != on_board
     }
 }
 
@@ -207,6 +220,7 @@ mod tests {
             workspace: WorkspaceName::parse("w").unwrap(),
             workspace_id: None,
             status: AgentStatus::Ready,
+            on_board: false,
             mail: Mailbox::default(),
             tasks: Tasks::default(),
         }
@@ -251,6 +265,27 @@ mod tests {
         member.begin_task();
         member.end_task(&three, Outcome::default());
         assert_eq!(member.status, AgentStatus::Done);
+    }
+
+    #[test]
+    fn whoever_has_a_task_of_the_board_works_until_it_is_done() {
+        let mut member = member();
+        assert!(member.set_on_board(true) && !member.set_on_board(true), "only once");
+        assert_eq!(member.status, AgentStatus::Working);
+        let task = give(&mut member, 1);
+        member.begin_task();
+        member.end_task(&task, Outcome::default());
+        assert_eq!(member.status, AgentStatus::Working, "the board's is not done");
+        assert!(member.set_on_board(false));
+        assert_eq!(member.status, AgentStatus::Ready);
+        let task = give(&mut member, 2);
+        member.begin_task();
+        member.set_on_board(true);
+        member.set_on_board(false);
+        assert_eq!(member.status, AgentStatus::Working, "it runs still");
+        member.end_task(&task, Outcome::default());
+        assert!(!member.set_on_board(false));
+        assert_eq!(member.status, AgentStatus::Done, "how the last task ended stays");
     }
 
     #[test]

@@ -99,6 +99,18 @@ impl Teams {
         self.0.get_mut(name)
     }
 
+    /// The place that a machine fills in a team that is there.
+    pub fn member_at(&self, workspace: &WorkspaceId) -> Option<(&TeamName, &Member)> {
+        let there = |team: &&Team| match team.state {
+            TeamState::Ready | TeamState::Working => true,
+            TeamState::Creating | TeamState::Completing | TeamState::Destroyed => false,
+        };
+        let teams = self.0.iter().filter(|(_, team)| there(team));
+        let mut members =
+            teams.flat_map(|(name, team)| team.members.iter().map(move |member| (name, member)));
+        members.find(|(_, member)| member.workspace_id.as_ref() == Some(workspace))
+    }
+
     /// Enters a team that is about to be made, with places for all its members, or says what is in the way.
     pub fn reserve(&mut self, wanted: NewTeam, limits: TeamLimits) -> Result<(), TeamRefusal> {
         let NewTeam { name, owner, max_vms, parent, roles, created_at } = wanted;
@@ -135,6 +147,7 @@ impl Teams {
             workspace: new.workspace,
             workspace_id: None,
             status: AgentStatus::Initializing,
+            on_board: false,
             mail: Mailbox::default(),
             tasks: Tasks::default(),
         };

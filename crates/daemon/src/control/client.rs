@@ -12,7 +12,9 @@ use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 use super::connect::Connected;
 use super::hello::Welcome;
 use super::jobs::{Job, JobKilled, JobOutput, JobParams, JobStarted};
+use super::overview::Overview;
 use super::server::MAX_LINE_BYTES;
+use super::swarm::{SwarmParams, SwarmResult};
 use super::wire::{
     BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams, ExportResult,
     ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op, Reply, Request,
@@ -20,6 +22,7 @@ use super::wire::{
 };
 use crate::info::{LogKind, Logs, PortForward};
 use crate::machines::{SnapshotDiff, TemplateInfo};
+use crate::metrics::Health;
 
 /// A daemon that shuts down stops its machines first, in at most half a minute.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(60);
@@ -91,6 +94,19 @@ impl ControlClient {
 
     pub async fn status(&mut self) -> Result<StatusResult, ControlError> {
         self.ask(Op::Status).await
+    }
+
+    /// What was counted, as OpenMetrics text.
+    pub async fn metrics(&mut self) -> Result<String, ControlError> {
+        self.ask(Op::Metrics).await
+    }
+
+    pub async fn health(&mut self) -> Result<Health, ControlError> {
+        self.ask(Op::Health).await
+    }
+
+    pub async fn overview(&mut self) -> Result<Overview, ControlError> {
+        self.ask(Op::Overview).await
     }
 
     pub async fn ps(&mut self) -> Result<Vec<Workspace>, ControlError> {
@@ -257,6 +273,15 @@ impl ControlClient {
         on_event: impl FnMut(Event),
     ) -> Result<ForkManyResult, ControlError> {
         self.call(Op::ForkMany(params), on_event).await
+    }
+
+    /// What became of each task is an event. Dropping the future ends the tasks and destroys their workers.
+    pub async fn swarm(
+        &mut self,
+        params: SwarmParams,
+        on_event: impl FnMut(Event),
+    ) -> Result<SwarmResult, ControlError> {
+        self.call(Op::Swarm(params), on_event).await
     }
 
     pub async fn export_snapshot(

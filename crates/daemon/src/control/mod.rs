@@ -18,8 +18,10 @@ mod hello;
 pub mod jobs;
 mod listener;
 mod ops;
+pub mod overview;
 mod ready;
 mod server;
+pub mod swarm;
 pub mod wire;
 
 pub use client::{ControlClient, ControlError};

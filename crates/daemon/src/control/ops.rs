@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::jobs;
 use super::wire::{
     Blob, BridgeResult, CreateParams, CreateResult, Event, ExecParams, ExecResult, ExportParams,
     ExportResult, ForkManyParams, ForkManyResult, ForkParams, ForkResult, ImportParams, ImportResult, Op,
     Reply, RestoreResult, Snapshot, SnapshotResult, StatusResult, Stream, WireError, Workspace,
 };
+use super::{jobs, overview, swarm};
 use crate::daemon::Daemon;
 use crate::info::{BatchForked, CreateRequest, ExportRequest, ForkManyRequest, ForkRequest, ImportRequest};
 use crate::machines::Progress;
@@ -80,7 +80,10 @@ pub(super) async fn run(daemon: Daemon, session: Session, op: Op, outbox: Outbox
     let shutdown = matches!(op, Op::Shutdown);
     let reply = match answer(&session, op, &outbox).await {
         Ok(result) => Reply::Result { id: outbox.id, result },
-        Err(error) => Reply::Error { id: Some(outbox.id), error },
+        Err(error) => {
+            session.count_error(&error.code);
+            Reply::Error { id: Some(outbox.id), error }
+        }
     };
     if shutdown {
         // With nothing to stop, connections end at once; the answer must be out by then.
@@ -95,6 +98,9 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
     match op {
         Op::Ping | Op::Shutdown => json(()),
         Op::Status => json(status(session).await),
+        Op::Metrics => json(session.metrics().map_err(WireError::invalid)?),
+        Op::Health => json(session.health()),
+        Op::Overview => json(overview::overview(session)),
         Op::Ps { state } => json(views(session.list(state))),
         Op::Create(params) => json(create(session, params, outbox).await?),
         Op::Exec(params) => json(exec(session, params, outbox).await?),
@@ -143,6 +149,13 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
         Op::DiffSnapshot { workspace, snapshot } => {
             let (workspace, name) = (WorkspaceRef::parse(&workspace), snapshot_name(&snapshot)?);
             json(session.diff_snapshot(&workspace, &name, &outbox.progress()).await?)
+        }
+        Op::Swarm(params) => {
+            let (tasks, result) = swarm::run(session, params, &outbox.progress()).await?;
+            for task in tasks {
+                outbox.event(Event::TaskDone(Box::new(task))).await;
+            }
+            json(result)
         }
         Op::Fork(params) => json(fork(session, params, outbox).await?),
         Op::ForkMany(params) => json(fork_many(session, params, outbox).await?),

@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::jobs::JobParams;
+use super::swarm::{SwarmParams, SwarmTaskResult};
 use crate::error::OpError;
 use crate::info::{
     ForkFailed, ForkedFrom, LogKind, NetworkInfo, NetworkTrouble, SnapshotInfo, WorkspaceInfo,
@@ -47,6 +48,10 @@ pub enum Op {
     Ping,
     /// What the host runs machines with, and how much of it.
     Status,
+    /// What was counted, as OpenMetrics text.
+    Metrics,
+    Health,
+    Overview,
     Ps {
         #[serde(default)]
         state: Option<PublicState>,
@@ -103,6 +108,8 @@ pub enum Op {
         workspace: String,
         snapshot: String,
     },
+    /// Runs tasks in forks, which are destroyed in the end, also when the caller goes. What became of each is an event.
+    Swarm(SwarmParams),
     Fork(ForkParams),
     ForkMany(ForkManyParams),
     ExportSnapshot(ExportParams),
@@ -257,6 +264,8 @@ pub enum Event {
         stream: Stream,
         data: Blob,
     },
+    /// A task of a swarm came to its end.
+    TaskDone(Box<SwarmTaskResult>),
     Flow(FlowRecord),
     /// So many were lost, because the reader is slow.
     FlowsLost {

@@ -59,7 +59,16 @@ impl Guest {
         tail_bytes: u64,
     ) -> Result<ExecOrJob, OpError> {
         let _call = self.session.begin_call();
-        self.alive("exec", self.agent.exec_or_job(command, job_after, head_bytes, tail_bytes)).await
+        let ran =
+            self.alive("exec", self.agent.exec_or_job(command, job_after, head_bytes, tail_bytes)).await;
+        let metrics = &self.session.shared().metrics;
+        match &ran {
+            Ok(ExecOrJob { job: None, state }) => metrics.executed(false, state.exit_code, state.duration),
+            // It goes on, and nobody waits for its end.
+            Ok(ExecOrJob { job: Some(_), .. }) => {}
+            Err(_) => metrics.exec_failed(),
+        }
+        ran
     }
 
     /// Gives variables to all commands that are started from now on: all of them or none. They are kept in the guest's

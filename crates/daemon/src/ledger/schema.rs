@@ -64,6 +64,9 @@ pub struct StoredWorkspace {
     /// The hash of its token for the MCP bridge, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge_token: Option<String>,
+    /// It is there for a call that is under way and ends with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_call: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //!
 //! A change is made in memory first, then saved. When saving fails, whoever made the change undoes it (or keeps
 //! it, where the world has already changed) and the store remembers that the file is behind, so that it is
-//! written again later.
+//! written again later. The same holds for a caller that is cancelled before its write begins: its change is made.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Store {
         Self { path, saved: Arc::new(Mutex::new(0)), behind: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Whether a save failed since the last one that succeeded.
+    /// Whether a save failed, or was given up, since the last one that succeeded.
     pub(crate) fn is_behind(&self) -> bool {
         self.behind.load(Ordering::Acquire)
     }
@@ -38,7 +38,10 @@ impl Store {
         generation: u64,
         take: impl FnOnce() -> (u64, LedgerDocument),
     ) -> Result<(), LedgerError> {
+        let given_up = BehindOnDrop(&self.behind);
         let mut saved = Arc::clone(&self.saved).lock_owned().await;
+        // From here to the write nothing waits.
+        given_up.disarm();
         if *saved >= generation {
             return Ok(());
         }
@@ -62,5 +65,52 @@ impl Store {
                 Err(LedgerError::Io { path: self.path.clone(), source })
             }
         }
+    }
+}
+
+/// Says that the file is behind if its owner is dropped while it waits.
+struct BehindOnDrop<'a>(&'a AtomicBool);
+
+impl BehindOnDrop<'_> {
+    fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for BehindOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::ledger::{Counters, SCHEMA_VERSION};
+
+    fn document() -> LedgerDocument {
+        LedgerDocument {
+            schema_version: SCHEMA_VERSION,
+            saved_at: jiff::Timestamp::UNIX_EPOCH,
+            workspaces: BTreeMap::new(),
+            sessions: Vec::new(),
+            teams: agentiso_core::team::Teams::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_save_that_is_given_up_while_it_waits_is_made_good_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("state.json"));
+        let writing = Arc::clone(&store.saved).lock_owned().await;
+        let waiting = store.save(1, || panic!("it must not begin"));
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(10), waiting).await.is_err());
+        assert!(store.is_behind());
+        drop(writing);
+        store.save(2, || (2, document())).await.unwrap();
+        assert!(!store.is_behind());
     }
 }

@@ -12,7 +12,10 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use thiserror::Error;
 
-use super::{Command, Download, ExecOrJob, JobQuery, JobState, JobSummary, ListOptions, Pieces, Upload};
+use super::{
+    Command, Download, ExecOrJob, JobQuery, JobState, JobSummary, ListOptions, LocalConnections, Pieces,
+    Upload,
+};
 
 /// How much of each stream is kept unless the caller says otherwise, from the tool contract.
 const DEFAULT_MAX_OUTPUT: u64 = 262_144;
@@ -241,6 +244,11 @@ pub trait GuestAgent: fmt::Debug + Send + Sync + 'static {
 
     fn download_tree<'a>(&'a self, _path: &'a GuestPath) -> BoxFuture<'a, Result<Pieces, AgentFailure>> {
         unsupported("download_tree")
+    }
+
+    /// Listens at a port of the guest's loopback.
+    fn listen(&self, _port: u16) -> BoxFuture<'_, Result<LocalConnections, AgentFailure>> {
+        unsupported("listen")
     }
 }
 

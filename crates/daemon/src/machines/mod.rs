@@ -5,6 +5,7 @@
 
 mod agent;
 mod jobs;
+mod local;
 mod qemu;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub use jobs::{
 pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};
 pub use agentiso_host::disk::SizesOf;
 pub use agentiso_host::{MachineRecord, Progress, Rung};
+pub use local::{LocalConnection, LocalConnections};
 pub use qemu::QemuMachines;
 
 use crate::ledger::LedgerError;

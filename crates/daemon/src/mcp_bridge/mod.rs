@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Who speaks is known from the wire and not from the token, so a token is of use in its own workspace only. It is kept as
-//! a hash with the workspace and goes with it.
+//! a hash with the workspace and goes with it. Whoever has one may also use the host's model server, if there is one.
 
 mod error;
 mod inside;
+mod models;
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -18,10 +19,14 @@ use agentiso_core::config::Config;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_http::{Front, Hosts, Settings};
 use agentiso_net::gateway::{Duplex, Service};
+use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use error::McpBridgeError;
 use inside::Inside;
+use models::{ModelServer, Models};
 
 use crate::mcp::McpHandler;
 use crate::shared::Shared;
@@ -29,6 +34,7 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct McpBridge {
     address: SocketAddrV4,
+    models: Option<ModelServer>,
     /// Set when the daemon begins to serve; until then nobody is answered.
     behind: OnceLock<Behind>,
     fronts: Mutex<HashMap<WorkspaceId, Arc<Front<Inside>>>>,
@@ -36,6 +42,8 @@ pub(crate) struct McpBridge {
 
 struct Behind {
     shared: Weak<Shared>,
+    /// The daemon's own: what carries frames is not kept busy with anything else.
+    runtime: Handle,
     mcp: Arc<dyn McpHandler>,
 }
 
@@ -51,8 +59,18 @@ impl McpBridge {
         let bridge = &config.mcp_bridge;
         bridge.enabled.then(|| {
             let address = SocketAddrV4::new(bridge.bind_addr, bridge.port);
-            Arc::new(Self { address, behind: OnceLock::new(), fronts: Mutex::default() })
+            let models = bridge.ollama_port.map(ModelServer::new);
+            Arc::new(Self { address, models, behind: OnceLock::new(), fronts: Mutex::default() })
         })
+    }
+
+    /// What the network brings guests to.
+    pub(crate) fn services(self: &Arc<Self>) -> Vec<Arc<dyn Service>> {
+        let mut services: Vec<Arc<dyn Service>> = vec![self.clone()];
+        if self.models.is_some() {
+            services.push(Arc::new(Models(self.clone())));
+        }
+        services
     }
 
     /// Where guests find it.
@@ -60,9 +78,10 @@ impl McpBridge {
         format!("http://{}/mcp", self.address)
     }
 
-    /// From now on guests are served.
+    /// From now on guests are served. Must be called within the daemon's runtime.
     pub(crate) fn begin(&self, shared: &Arc<Shared>, mcp: Arc<dyn McpHandler>) {
-        if self.behind.set(Behind { shared: Arc::downgrade(shared), mcp }).is_err() {
+        let behind = Behind { shared: Arc::downgrade(shared), runtime: Handle::current(), mcp };
+        if self.behind.set(behind).is_err() {
             tracing::error!("the MCP bridge was begun twice");
         }
     }
@@ -72,6 +91,17 @@ impl McpBridge {
         if let Some(front) = self.fronts().remove(id) {
             front.close();
         }
+        if let Some(models) = &self.models {
+            models.forget(id);
+        }
+    }
+
+    /// The workspace that has this address, if it was given a token.
+    fn holder_at(&self, guest: Ipv4Addr) -> Option<WorkspaceId> {
+        let shared = self.behind.get()?.shared.upgrade()?;
+        let state = shared.state();
+        let workspace = state.registry.at_address(guest)?;
+        workspace.bridge_token.is_some().then_some(workspace.id)
     }
 
     fn fronts(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Front<Inside>>>> {
@@ -80,7 +110,7 @@ impl McpBridge {
     }
 
     fn front_of(&self, guest: Ipv4Addr) -> Option<Arc<Front<Inside>>> {
-        let Behind { shared, mcp } = self.behind.get()?;
+        let Behind { shared, mcp, .. } = self.behind.get()?;
         let alive = shared.upgrade()?;
         let state = alive.state();
         // A machine that stands ready has an address and is nobody's yet.
@@ -99,12 +129,12 @@ impl Service for McpBridge {
     }
 
     fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
-        let front = self.front_of(guest);
+        let (Some(front), Some(behind)) = (self.front_of(guest), self.behind.get()) else {
+            return Box::pin(std::future::ready(()));
+        };
         let hosts = Hosts::new(SocketAddr::V4(self.address), Vec::new());
-        Box::pin(async move {
-            if let Some(front) = front {
-                front.serve(stream, &hosts).await;
-            }
-        })
+        let serving = behind.runtime.spawn(async move { front.serve(stream, &hosts).await });
+        // It ends when the guest has gone, and was told of an error where it happened.
+        Box::pin(AbortOnDropHandle::new(serving).map(drop))
     }
 }

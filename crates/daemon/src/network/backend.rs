@@ -14,6 +14,7 @@ use agentiso_net::log::FlowLog;
 use agentiso_net::rules::Guard;
 use thiserror::Error;
 
+use super::lanes::Lanes;
 use super::line::Line;
 use super::socket::{self, Socket};
 use crate::mcp_bridge::McpBridge;
@@ -47,7 +48,7 @@ pub(crate) enum SeatError {
 
 #[derive(Debug)]
 pub(super) enum Backend {
-    Gateway { gateway: Gateway, paths: Box<Paths> },
+    Gateway { gateway: Gateway, lanes: Lanes, paths: Box<Paths> },
     Bridge(Bridge),
 }
 
@@ -59,7 +60,7 @@ impl Backend {
         let names = Arc::new(Resolver::new(upstreams.collect()));
         let subnet = config.subnet();
         let open_files = open_files::raise();
-        let service = bridge.map(|bridge| bridge as Arc<dyn Service>);
+        let services: Vec<Arc<dyn Service>> = bridge.map(|bridge| bridge.services()).unwrap_or_default();
         Ok(match config.network.backend.chosen() {
             Chosen::Gateway => {
                 let settings = GatewaySettings {
@@ -67,16 +68,17 @@ impl Backend {
                     prefix: subnet.prefix,
                     mtu: agentiso_host::MTU,
                     limits: Limits::DEFAULT.within(open_files, config.resources.max_workspaces as usize),
-                    service,
+                    services,
                     ..GatewaySettings::new(names)
                 };
-                Self::Gateway { gateway: Gateway::new(settings), paths: Box::new(config.paths.clone()) }
+                let paths = Box::new(config.paths.clone());
+                Self::Gateway { gateway: Gateway::new(settings), lanes: Lanes::open()?, paths }
             }
             Chosen::Bridge => Self::Bridge(Bridge::open(BridgeSettings {
                 address: subnet.gateway,
                 prefix: subnet.prefix,
                 mtu: agentiso_host::MTU,
-                service,
+                services,
                 ..BridgeSettings::new(&config.network.bridge_name, names)
             })?),
         })
@@ -91,7 +93,8 @@ impl Backend {
         log: FlowLog,
     ) -> Result<Line, SeatError> {
         match self {
-            Self::Gateway { gateway, paths } => {
+            Self::Gateway { gateway, lanes, paths } => {
+                let _lane = lanes.next().enter();
                 let path = paths.workspace_net(id);
                 let listening = Socket::listen(path.clone());
                 let (socket, listener) = listening.map_err(|source| SeatError::Socket { path, source })?;

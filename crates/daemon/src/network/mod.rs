@@ -6,6 +6,7 @@
 //! is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
 
 mod backend;
+mod lanes;
 mod line;
 mod socket;
 

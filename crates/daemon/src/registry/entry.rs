@@ -28,6 +28,18 @@ pub(crate) struct Workspace {
     pub(crate) forked_from: Option<ForkedFrom>,
     /// Of the token with which what runs inside may use MCP.
     pub(crate) bridge_token: Option<TokenHash>,
+    pub(crate) lifetime: Lifetime,
+}
+
+/// How long a workspace is to be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// Until somebody destroys it.
+    #[default]
+    Lasting,
+    /// As long as the call that made it: its client may never learn of it. A shutdown destroys it, and so does the start
+    /// after a crash.
+    OneCall,
 }
 
 /// A process may exist in every phase but `Stopped`; it is recorded as soon as it does.

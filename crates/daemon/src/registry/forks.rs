@@ -6,7 +6,7 @@ use agentiso_core::memory::HostMemory;
 use agentiso_core::names::{SnapshotName, WorkspaceName, WorkspaceRef};
 use agentiso_core::quota::{SESSION_QUOTA, Usage};
 
-use super::entry::Workspace;
+use super::entry::{Lifetime, Workspace};
 use super::sessions::SessionKind;
 use super::snapshots::Snapshots;
 use super::table::{Registry, Wanted};
@@ -21,6 +21,7 @@ pub(crate) struct WantedForks<'a> {
     /// One for each; `None` is a name that is made up.
     pub(crate) names: Vec<Option<WorkspaceName>>,
     pub(crate) created_at: jiff::Timestamp,
+    pub(crate) lifetime: Lifetime,
 }
 
 /// Places for forks, and the workspace and snapshot they are made from.
@@ -48,6 +49,7 @@ impl Registry {
         let is_taken = |name: &Option<WorkspaceName>| name.as_ref().is_some_and(|name| self.is_named(name));
         let count = wanted.names.iter().filter(|name| !is_taken(name)).count() as u64;
         self.admit_workspaces(count)?;
+        self.admit_machines(count)?;
         if kind == SessionKind::Client {
             let one = Usage::of(&source.resources);
             let all = Usage {
@@ -73,6 +75,7 @@ impl Registry {
                 // A port of the host leads to one workspace only.
                 network: NetworkInfo { port_forwards: Vec::new(), ..source.network.clone() },
                 created_at: wanted.created_at,
+                lifetime: wanted.lifetime,
             };
             match self.insert(fork, session, Some(origin.clone())) {
                 Err(OpError::NoAddress(full)) => {

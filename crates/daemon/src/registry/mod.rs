@@ -13,7 +13,7 @@ mod table;
 mod teams;
 mod view;
 
-pub(crate) use entry::{Status, Workspace};
+pub(crate) use entry::{Lifetime, Status, Workspace};
 pub(crate) use forks::WantedForks;
 pub use sessions::SessionKind;
 pub(crate) use stored::{from_ledger, to_ledger};

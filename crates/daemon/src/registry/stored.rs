@@ -7,7 +7,7 @@ use agentiso_core::lifecycle::Phase;
 use agentiso_http::TokenHash;
 use thiserror::Error;
 
-use super::entry::{Status, Workspace};
+use super::entry::{Lifetime, Status, Workspace};
 use super::snapshots::{Snapshot, Snapshots};
 use super::table::{Limits, Registry};
 use crate::ledger::{
@@ -82,6 +82,7 @@ fn stored(workspace: &Workspace) -> StoredWorkspace {
         },
         forked_from: workspace.forked_from.clone(),
         bridge_token: workspace.bridge_token.map(|hash| hash.to_string()),
+        one_call: workspace.lifetime == Lifetime::OneCall,
     }
 }
 
@@ -179,6 +180,7 @@ fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<SessionId>)
         forked_from: stored.forked_from.clone(),
         // One that cannot be read opens nothing.
         bridge_token: stored.bridge_token.as_deref().and_then(TokenHash::parse),
+        lifetime: if stored.one_call { Lifetime::OneCall } else { Lifetime::Lasting },
     }
 }
 
@@ -195,6 +197,7 @@ mod tests {
         Limits {
             resources: ResourceLimits { max_vcpus: 8, max_memory_mb: 8192, max_disk_gb: 100 },
             max_workspaces: 50,
+            max_total_vms: 100,
             subnet: Subnet { gateway: "10.42.0.1".parse().unwrap(), prefix: 16 },
         }
     }

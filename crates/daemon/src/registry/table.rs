@@ -15,7 +15,7 @@ use agentiso_core::resources::{OutOfRange, ResourceLimits, Resources};
 use agentiso_core::suggest::nearest;
 use agentiso_core::team::Teams;
 
-use super::entry::{Status, Workspace};
+use super::entry::{Lifetime, Status, Workspace};
 use super::sessions::{SessionKind, Sessions};
 use super::snapshots::Snapshots;
 use crate::error::OpError;
@@ -32,6 +32,8 @@ const GIB: u64 = 1 << 30;
 pub(crate) struct Limits {
     pub(crate) resources: ResourceLimits,
     pub(crate) max_workspaces: u32,
+    /// Workspaces and machines that stand ready.
+    pub(crate) max_total_vms: u32,
     pub(crate) subnet: Subnet,
 }
 
@@ -52,6 +54,7 @@ pub(crate) struct Wanted {
     pub(crate) resources: Resources,
     pub(crate) network: NetworkInfo,
     pub(crate) created_at: jiff::Timestamp,
+    pub(crate) lifetime: Lifetime,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +64,8 @@ pub(crate) struct Registry {
     pub(super) created_total: u64,
     /// Forks that wait for their turn to come up: they hold names and quota, but no memory yet.
     pub(super) in_line: BTreeSet<WorkspaceId>,
+    /// Machines of the pool, which are no workspaces yet.
+    standbys: u64,
     pub(crate) sessions: Sessions,
     pub(crate) teams: Teams,
     /// How much of what may be called at once was called.
@@ -75,6 +80,7 @@ impl Registry {
             addresses: AddressPool::new(limits.subnet),
             created_total: 0,
             in_line: BTreeSet::new(),
+            standbys: 0,
             sessions: Sessions::default(),
             teams: Teams::default(),
             rates: RateLevels::default(),
@@ -205,6 +211,9 @@ impl Registry {
             return Err(OpError::NameTaken { name: name.clone() });
         }
         self.admit_workspaces(1)?;
+        if wanted.place.is_none() {
+            self.admit_machines(1)?;
+        }
         if kind == SessionKind::Client {
             self.usage(session).reserve(Usage::of(&wanted.resources), SESSION_QUOTA)?;
         }
@@ -225,6 +234,16 @@ impl Registry {
         Ok(())
     }
 
+    /// Whether so many more machines may exist, whoever they are for.
+    pub(super) fn admit_machines(&self, more: u64) -> Result<(), OpError> {
+        let used = self.workspaces.len() as u64 + self.standbys;
+        let limit = u64::from(self.limits.max_total_vms);
+        if used.saturating_add(more) > limit {
+            return Err(OpError::TooManyMachines { used, limit });
+        }
+        Ok(())
+    }
+
     /// Enters a workspace that is about to be made; what it may have was decided before.
     pub(super) fn insert(
         &mut self,
@@ -241,7 +260,10 @@ impl Registry {
             return Err(OpError::NameTaken { name });
         }
         let address = match wanted.place {
-            Some(place) => place.address,
+            Some(place) => {
+                self.standbys = self.standbys.saturating_sub(1);
+                place.address
+            }
             None => self.addresses.take()?,
         };
         let workspace = Workspace {
@@ -258,6 +280,7 @@ impl Registry {
             snapshots: Snapshots::default(),
             forked_from,
             bridge_token: None,
+            lifetime: wanted.lifetime,
         };
         self.teams.fill(&workspace.name, session, id);
         self.workspaces.insert(id, workspace.clone());
@@ -278,12 +301,16 @@ impl Registry {
 
     /// A place for a machine that is no workspace yet.
     pub(crate) fn take_place(&mut self) -> Result<Place, OpError> {
-        Ok(Place { id: self.fresh_id(), address: self.addresses.take()? })
+        self.admit_machines(1)?;
+        let place = Place { id: self.fresh_id(), address: self.addresses.take()? };
+        self.standbys += 1;
+        Ok(place)
     }
 
     /// Gives back a place that no workspace ever had.
     pub(crate) fn release_place(&mut self, place: Place) {
         self.addresses.release(place.address);
+        self.standbys = self.standbys.saturating_sub(1);
     }
 
     /// An id whose short form, which names the run directory, is free as well.
@@ -365,7 +392,11 @@ impl Registry {
                 // Before the old owner loses it: a refusal must change nothing.
                 self.usage(session).reserve(usage, SESSION_QUOTA)?;
             }
-            self.update(id, |workspace| workspace.owner = Some(session.clone()));
+            self.update(id, |workspace| {
+                workspace.owner = Some(session.clone());
+                // Whoever takes it over wants it.
+                workspace.lifetime = Lifetime::Lasting;
+            });
             self.forget_ghosts();
         }
         self.find(&WorkspaceRef::Id(*id))

@@ -5,7 +5,7 @@ use agentiso_core::ids::SnapshotId;
 use super::handle::Live;
 use super::task::{Existence, Runner};
 use crate::machines::{AttachFailure, MachineRecord};
-use crate::registry::Status;
+use crate::registry::{Lifetime, Status};
 
 /// What is to be done about one entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,20 @@ pub(crate) enum Recovery {
     /// It was going back to a snapshot: make sure that nothing runs. Its disk is as it was before or as in the
     /// snapshot, and either can be used.
     Interrupted { machine: Option<MachineRecord>, snapshot: SnapshotId },
-    /// It was being made or destroyed.
+    /// It was being made or destroyed, or was there for a call that ended with the daemon.
     Remove,
 }
 
 /// Decides from the ledger's status and whether the recorded process is there.
-pub(crate) fn plan(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -> Recovery {
+pub(crate) fn plan(
+    status: &Status,
+    lifetime: Lifetime,
+    is_alive: impl Fn(&MachineRecord) -> bool,
+) -> Recovery {
+    match lifetime {
+        Lifetime::OneCall => return Recovery::Remove,
+        Lifetime::Lasting => {}
+    }
     match status {
         Status::Running { machine } | Status::Suspended { machine, .. } if is_alive(machine) => {
             Recovery::Attach(machine.clone())
@@ -77,7 +85,7 @@ impl Runner {
             }
             Recovery::Remove => match self.destroy().await {
                 Ok(()) => {
-                    tracing::info!(workspace = %self.name, "removed: it was half made or half destroyed");
+                    tracing::info!(workspace = %self.name, "removed: it was not finished, or not meant to last");
                     Existence::Gone
                 }
                 Err(error) => {
@@ -143,11 +151,23 @@ mod tests {
         MachineRecord { pid: 7, start_time: 1, boot_id: "b".to_owned() }
     }
 
+    fn plan_lasting(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -> Recovery {
+        plan(status, Lifetime::Lasting, is_alive)
+    }
+
+    #[test]
+    fn what_was_there_for_a_call_is_removed_whatever_it_does() {
+        let (running, stopped) = (Status::Running { machine: record() }, Status::Stopped { reason: None });
+        for status in [running, stopped] {
+            assert_eq!(plan(&status, Lifetime::OneCall, |_| true), Recovery::Remove);
+        }
+    }
+
     #[test]
     fn only_a_running_workspace_whose_process_lives_is_attached() {
         let running = Status::Running { machine: record() };
-        assert_eq!(plan(&running, |_| true), Recovery::Attach(record()));
-        let Recovery::Settle(Status::Stopped { reason: Some(_) }) = plan(&running, |_| false) else {
+        assert_eq!(plan_lasting(&running, |_| true), Recovery::Attach(record()));
+        let Recovery::Settle(Status::Stopped { reason: Some(_) }) = plan_lasting(&running, |_| false) else {
             panic!("a dead machine must be shown as stopped, with the reason");
         };
     }
@@ -155,8 +175,11 @@ mod tests {
     #[test]
     fn a_workspace_that_stands_still_is_found_again_like_one_that_runs() {
         let suspended = Status::Suspended { machine: record(), reason: "no room".to_owned() };
-        assert_eq!(plan(&suspended, |_| true), Recovery::Attach(record()));
-        assert!(matches!(plan(&suspended, |_| false), Recovery::Settle(Status::Stopped { reason: Some(_) })));
+        assert_eq!(plan_lasting(&suspended, |_| true), Recovery::Attach(record()));
+        assert!(matches!(
+            plan_lasting(&suspended, |_| false),
+            Recovery::Settle(Status::Stopped { reason: Some(_) })
+        ));
     }
 
     #[test]
@@ -164,7 +187,7 @@ mod tests {
         let snapshot = SnapshotId::random();
         for machine in [None, Some(record())] {
             let restoring = Status::Restoring { snapshot, machine: machine.clone() };
-            assert_eq!(plan(&restoring, |_| true), Recovery::Interrupted { machine, snapshot });
+            assert_eq!(plan_lasting(&restoring, |_| true), Recovery::Interrupted { machine, snapshot });
         }
     }
 
@@ -172,8 +195,11 @@ mod tests {
     fn what_was_half_made_or_half_destroyed_is_removed_whether_its_process_lives_or_not() {
         for alive in [true, false] {
             for machine in [None, Some(record())] {
-                assert_eq!(plan(&Status::Creating { machine: machine.clone() }, |_| alive), Recovery::Remove);
-                assert_eq!(plan(&Status::Destroying { machine }, |_| alive), Recovery::Remove);
+                assert_eq!(
+                    plan_lasting(&Status::Creating { machine: machine.clone() }, |_| alive),
+                    Recovery::Remove
+                );
+                assert_eq!(plan_lasting(&Status::Destroying { machine }, |_| alive), Recovery::Remove);
             }
         }
     }
@@ -181,6 +207,9 @@ mod tests {
     #[test]
     fn a_stop_that_was_asked_for_is_finished_without_a_reason() {
         let stopping = Status::Stopping { machine: record() };
-        assert_eq!(plan(&stopping, |_| true), Recovery::Halt { machine: Some(record()), reason: None });
+        assert_eq!(
+            plan_lasting(&stopping, |_| true),
+            Recovery::Halt { machine: Some(record()), reason: None }
+        );
     }
 }

@@ -84,7 +84,8 @@ impl Runner {
 
     /// The machine answers: publish it and save it as running.
     pub(super) async fn come_up(&mut self, booted: Booted) -> Result<(), OpError> {
-        let Booted { machine, rung, .. } = booted;
+        let Booted { machine, rung, boot_time, .. } = booted;
+        self.shared.metrics.booted(boot_time);
         let record = machine.record();
         match rung {
             // It has run commands before it was handed over.

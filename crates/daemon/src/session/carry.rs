@@ -11,7 +11,7 @@ use crate::error::OpError;
 use crate::fault;
 use crate::info::{ExportRequest, Exported, ImportRequest, Imported};
 use crate::machines::{About, ImageRef, MachineSpec, Progress, Target};
-use crate::registry::{Wanted, Workspace};
+use crate::registry::{Lifetime, Wanted, Workspace};
 use crate::runner::{Handle, ImportSeed, Request, Seed};
 use crate::shared::Shared;
 
@@ -91,6 +91,7 @@ impl Session {
             resources: machine.resources,
             network: self.default_network(),
             created_at: jiff::Timestamp::now(),
+            lifetime: Lifetime::Lasting,
         };
         let reserved = self.reserve(wanted).await?;
         let snapshot = agentiso_core::ids::SnapshotId::random();

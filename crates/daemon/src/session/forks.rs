@@ -12,15 +12,26 @@ use super::birth::{Birth, Born};
 use crate::error::OpError;
 use crate::info::{BatchForked, ForkFailed, ForkManyRequest, ForkRequest, Forked, MAX_FORKS};
 use crate::machines::Progress;
-use crate::registry::WantedForks;
+use crate::registry::{Lifetime, WantedForks};
 use crate::runner::{ForkSeed, Seed};
 
 impl Session {
     /// Makes a workspace of its own from a snapshot, owned by this session. Dropping the future undoes it.
     pub async fn fork(&self, request: ForkRequest, progress: &Progress) -> Result<Forked, OpError> {
+        self.fork_for(Lifetime::Lasting, request, progress).await
+    }
+
+    /// The same for a fork that may be there for one call only.
+    pub(super) async fn fork_for(
+        &self,
+        lifetime: Lifetime,
+        request: ForkRequest,
+        progress: &Progress,
+    ) -> Result<Forked, OpError> {
         let _call = self.begin_call();
         let ForkRequest { source, snapshot, new_name, setup_commands } = request;
-        let mut births = self.begin_forks(&source, &snapshot, vec![new_name], setup_commands, progress)?;
+        let names = vec![new_name];
+        let mut births = self.begin_forks(lifetime, &source, &snapshot, names, setup_commands, progress)?;
         let Some(birth) = births.pop() else { return Err(OpError::Cancelled) };
         let (workspace, delivered) = birth?.born().await?.accept(self)?;
         Ok(Forked { workspace, boot_time_ms: delivered.boot_time_ms, warning: delivered.warning })
@@ -41,7 +52,8 @@ impl Session {
         }
         let names: Vec<_> = (1..=count).map(|number| name_prefix.numbered(number)).collect();
         let wanted = names.iter().cloned().map(Some).collect();
-        let births = self.begin_forks(&source, &snapshot, wanted, setup_commands, &Progress::silent())?;
+        let (lifetime, quiet) = (Lifetime::Lasting, Progress::silent());
+        let births = self.begin_forks(lifetime, &source, &snapshot, wanted, setup_commands, &quiet)?;
         let done = AtomicU32::new(0);
         let births = births.into_iter().map(|birth| async {
             let born = match birth {
@@ -77,6 +89,7 @@ impl Session {
     /// Reserves the forks and lets their runners begin.
     fn begin_forks(
         &self,
+        lifetime: Lifetime,
         source: &WorkspaceRef,
         snapshot: &SnapshotName,
         names: Vec<Option<WorkspaceName>>,
@@ -93,7 +106,7 @@ impl Session {
             (WorkspaceRef::Id(found.id), handle)
         };
         let created_at = jiff::Timestamp::now();
-        let wanted = WantedForks { source: &source, snapshot, names, created_at };
+        let wanted = WantedForks { source: &source, snapshot, names, created_at, lifetime };
         let reserved =
             self.shared().change(|registry| registry.reserve_forks(wanted, self.id(), self.kind()))?;
         let setup_commands: Arc<[String]> = setup_commands.into();

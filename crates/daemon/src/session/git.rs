@@ -1,5 +1,7 @@
 //! Repositories in workspaces: clones, and merges between them.
 
+use std::time::Instant;
+
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
@@ -81,6 +83,19 @@ impl Session {
 
     /// Must be awaited to its end.
     pub(super) async fn merge_guests(
+        &self,
+        request: &MergeRequest,
+        target: Guest,
+        sources: Vec<Guest>,
+        stop: &CancellationToken,
+    ) -> Result<Merged, OpError> {
+        let begun = Instant::now();
+        let merged = self.merge_uncounted(request, target, sources, stop).await;
+        self.shared().metrics.merged(request.strategy, begun.elapsed(), &merged);
+        merged
+    }
+
+    async fn merge_uncounted(
         &self,
         request: &MergeRequest,
         target: Guest,

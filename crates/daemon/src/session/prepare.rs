@@ -17,6 +17,7 @@ use crate::git::GitError;
 use crate::guest::Guest;
 use crate::info::{CreateRequest, SnapshotInfo, WorkspaceInfo};
 use crate::machines::{ExecOutcome, ExecSpec, Progress};
+use crate::registry::Lifetime;
 
 /// The snapshot's name, from the tool contract.
 const GOLDEN: &str = "golden";
@@ -122,8 +123,10 @@ impl Session {
                 return Ok(Prepared::Existing { workspace: found.workspace });
             }
             let made = session.make_ready(&request, &found, &progress, &stop).await;
-            if made.is_err() && found.is_new {
-                session.give_up(&found.workspace).await;
+            match (&made, found.is_new) {
+                (Ok(_), true) => session.keep([found.workspace.id]).await,
+                (Err(_), true) => drop(session.give_up(&found.workspace).await),
+                (_, false) => {}
             }
             made
         })
@@ -148,7 +151,7 @@ impl Session {
                 let base_image = request.base_image.clone();
                 let create =
                     CreateRequest { name: Some(name), base_image, network, ..CreateRequest::default() };
-                let workspace = self.create(create, progress).await?.info;
+                let workspace = self.create_for(Lifetime::OneCall, create, progress).await?.info;
                 return Ok(Found { workspace, is_new: true });
             }
             match self.adopt(&wanted, true).await {
@@ -207,13 +210,6 @@ impl Session {
         let golden = SnapshotName::parse(GOLDEN).map_err(|_| OpError::Cancelled)?;
         let made = self.snapshot(&wanted, golden, false, progress).await?;
         Ok(Prepared::Made { workspace: made.workspace, snapshot: made.snapshot })
-    }
-
-    /// Destroys what nobody will be told of.
-    pub(super) async fn give_up(&self, workspace: &WorkspaceInfo) {
-        if let Err(error) = self.destroy(&WorkspaceRef::Id(workspace.id)).await {
-            tracing::warn!(workspace = %workspace.name, %error, "a workspace that is not needed could not be destroyed");
-        }
     }
 }
 

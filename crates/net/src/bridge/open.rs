@@ -51,8 +51,7 @@ impl Bridge {
         settings: BridgeSettings,
         wiring: &mut Wiring,
     ) -> Result<(BridgeSettings, Ground, Sockets), BridgeError> {
-        let port = settings.service.as_ref().map(|service| service.port());
-        let sockets = Sockets::open(settings.address, port.is_some())
+        let sockets = Sockets::open(settings.address, settings.services.len())
             .doing(|| format!("listen at {}", settings.address))?;
         let ports = sockets.ports().doing(|| format!("listen at {}", settings.address))?;
         let ground = Ground {
@@ -63,7 +62,9 @@ impl Bridge {
             relay_port: ports.relay,
             names_port: ports.names,
             names_tcp_port: ports.names_tcp,
-            service: port.zip(ports.service).map(|(theirs, ours)| ServicePorts { theirs, ours }),
+            services: std::iter::zip(&settings.services, ports.services)
+                .map(|(service, ours)| ServicePorts { theirs: service.port(), ours })
+                .collect(),
             log_group: refusals::GROUP,
         };
         // Whatever an earlier daemon allowed: nothing passes until its machines are here again.
@@ -86,8 +87,8 @@ impl Bridge {
         spawn(Box::pin(relay::serve(hub.clone(), sockets.relay)));
         spawn(Box::pin(names::serve_datagrams(hub.clone(), sockets.names)));
         spawn(Box::pin(names::serve_connections(hub.clone(), sockets.names_tcp)));
-        if let (Some(listener), Some(service)) = (sockets.service, hub.settings.service.clone()) {
-            spawn(Box::pin(service::serve(hub.clone(), listener, service)));
+        for (listener, service) in std::iter::zip(sockets.services, &hub.settings.services) {
+            spawn(Box::pin(service::serve(hub.clone(), listener, service.clone())));
         }
         match refusals::listen() {
             Ok(log) => spawn(Box::pin(refusals::serve(hub.clone(), log))),
@@ -132,19 +133,19 @@ struct Sockets {
     relay: TcpListener,
     names: UdpSocket,
     names_tcp: TcpListener,
-    service: Option<TcpListener>,
+    services: Vec<TcpListener>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Ports {
     relay: u16,
     names: u16,
     names_tcp: u16,
-    service: Option<u16>,
+    services: Vec<u16>,
 }
 
 impl Sockets {
-    fn open(address: Ipv4Addr, with_service: bool) -> io::Result<Self> {
+    fn open(address: Ipv4Addr, services: usize) -> io::Result<Self> {
         let listener = || {
             let listener = std::net::TcpListener::bind((address, 0))?;
             listener.set_nonblocking(true)?;
@@ -152,9 +153,9 @@ impl Sockets {
         };
         let names = std::net::UdpSocket::bind((address, 0))?;
         names.set_nonblocking(true)?;
-        let service = with_service.then(listener).transpose()?;
+        let services = (0..services).map(|_| listener()).collect::<Result<_, _>>()?;
         let names = UdpSocket::from_std(names)?;
-        Ok(Self { relay: listener()?, names, names_tcp: listener()?, service })
+        Ok(Self { relay: listener()?, names, names_tcp: listener()?, services })
     }
 
     fn ports(&self) -> io::Result<Ports> {
@@ -162,7 +163,11 @@ impl Sockets {
             relay: self.relay.local_addr()?.port(),
             names: self.names.local_addr()?.port(),
             names_tcp: self.names_tcp.local_addr()?.port(),
-            service: self.service.as_ref().map(TcpListener::local_addr).transpose()?.map(|at| at.port()),
+            services: self
+                .services
+                .iter()
+                .map(|listener| Ok(listener.local_addr()?.port()))
+                .collect::<io::Result<_>>()?,
         })
     }
 }

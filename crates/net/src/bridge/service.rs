@@ -1,29 +1,43 @@
-//! The daemon's service at a port of the gateway, which the kernel brings to our listener.
+//! The daemon's services at ports of the gateway, which the kernel brings to our listeners.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV4};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::io::join;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::hub::Hub;
-use crate::gateway::Service;
+use super::place::Place;
+use crate::gateway::account::Account;
+use crate::gateway::service::NOT_ADMITTED;
+use crate::gateway::{Duplex, Service};
+use crate::rules::Transport;
 
 /// Until a listener that failed is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts what the kernel brings, until the bridge is closed.
 pub(super) async fn serve(hub: Arc<Hub>, listener: TcpListener, service: Arc<dyn Service>) {
+    let us = SocketAddrV4::new(hub.settings.address, service.port());
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
                 // Whoever is no machine of ours is hung up on: the host itself, for one.
                 let (Some(place), IpAddr::V4(guest)) = (hub.place_of(client), client.ip()) else { continue };
+                if !service.admits(guest) {
+                    let _ = stream.set_zero_linger();
+                    place.refused(Transport::Tcp, Some(client.port()), us, None, NOT_ADMITTED.to_owned());
+                    continue;
+                }
                 let Ok(permit) = place.flows.clone().try_acquire_owned() else { continue };
-                let serving = service.serve(guest, Box::new(stream));
+                let counted = Counted::new(&place, client.port(), us);
+                let serving = service.serve(guest, counted.stream(stream));
                 place.spawn(async move {
                     serving.await;
-                    drop(permit);
+                    drop((counted, permit));
                 });
             }
             Err(error) => {
@@ -31,5 +45,41 @@ pub(super) async fn serve(hub: Arc<Hub>, listener: TcpListener, service: Arc<dyn
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// What the log learns of a connection.
+#[derive(Debug)]
+struct Counted {
+    account: Account,
+    up: Arc<AtomicU64>,
+    down: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn new(place: &Place, guest_port: u16, us: SocketAddrV4) -> Self {
+        let account = Account::opened(&place.log, Transport::Tcp, guest_port, us, "gateway", None);
+        Self { account, up: Arc::default(), down: Arc::default() }
+    }
+
+    /// The connection, with everything that passes being counted.
+    fn stream(&self, stream: TcpStream) -> Box<dyn Duplex> {
+        let (read, write) = stream.into_split();
+        let count = |counter: &Arc<AtomicU64>| {
+            let counter = counter.clone();
+            move |bytes: &[u8]| {
+                counter.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+        };
+        let (read, write) =
+            (InspectReader::new(read, count(&self.up)), InspectWriter::new(write, count(&self.down)));
+        Box::new(join(read, write))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.account.up = self.up.load(Ordering::Relaxed);
+        self.account.down = self.down.load(Ordering::Relaxed);
     }
 }

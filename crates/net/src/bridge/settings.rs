@@ -22,8 +22,8 @@ pub struct BridgeSettings {
     pub connect_deadline: Duration,
     pub dialer: Arc<dyn Dialer>,
     pub names: Arc<dyn Names>,
-    /// What else guests find at our address.
-    pub service: Option<Arc<dyn Service>>,
+    /// What else guests find at our address, each at a port of its own.
+    pub services: Vec<Arc<dyn Service>>,
 }
 
 impl BridgeSettings {
@@ -37,7 +37,7 @@ impl BridgeSettings {
             connect_deadline: CONNECT_DEADLINE,
             dialer: Arc::new(HostSockets),
             names,
-            service: None,
+            services: Vec::new(),
         }
     }
 }

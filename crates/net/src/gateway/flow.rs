@@ -31,6 +31,10 @@ const BATCH: usize = 32;
 /// How long a guest may take over the first bytes that say whom they are for, once it has begun.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the guest's end waits to be acknowledged together with the host's, which most servers answer it with: one
+/// packet for the guest instead of two.
+const BOTH_ENDS: Duration = Duration::from_millis(1);
+
 /// Everything that one connection consists of.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -62,6 +66,8 @@ struct Progress {
     guest_ended: bool,
     /// The host's end was told so.
     told_host: bool,
+    /// Until when the host's end is expected to end too.
+    ending: Option<Instant>,
     /// The host's end has sent its last byte.
     host_ended: bool,
     /// The host's end takes no more, so what the guest still sends goes nowhere.
@@ -103,7 +109,10 @@ impl Flow {
                 return End::Refused(refusal);
             }
             self.down(&mut progress);
-            self.stack.flush();
+            progress.ending = progress.ending.filter(|until| self.expects_end(&progress, *until));
+            if progress.ending.is_none() {
+                self.stack.flush();
+            }
             if let Some(end) = self.over(&mut progress) {
                 return end;
             }
@@ -154,6 +163,7 @@ impl Flow {
         }
         if progress.guest_ended && !socket.can_recv() && progress.held.is_empty() && !progress.told_host {
             progress.told_host = true;
+            progress.ending = Some(Instant::now() + BOTH_ENDS);
             self.host.end_writing();
             socket.set_keep_alive(Some(ASKED_AT_THE_END.into()));
         }
@@ -182,6 +192,12 @@ impl Flow {
         if progress.host_ended && !progress.host_gone {
             socket.close();
         }
+    }
+
+    /// Whether there is nothing to say to the guest but that it has ended.
+    fn expects_end(&mut self, progress: &Progress, until: Instant) -> bool {
+        let host_talks = progress.host_ended || progress.host_gone || self.stack.socket().send_queue() > 0;
+        !host_talks && Instant::now() < until
     }
 
     fn over(&mut self, progress: &mut Progress) -> Option<End> {
@@ -214,7 +230,7 @@ impl Flow {
 
     async fn wait(&mut self, progress: &Progress, deadline: Instant) -> Result<(), End> {
         let due = self.stack.due();
-        let blocked = self.stack.is_blocked();
+        let (blocked, ending) = (self.stack.is_blocked(), progress.ending.is_some());
         let socket = self.stack.socket();
         let wants_bytes = socket.can_send() && !progress.host_ended && !progress.host_gone;
         let gate = &mut self.gate;
@@ -243,8 +259,9 @@ impl Flow {
             },
             () = self.host.writable(), if progress.host_full => {}
             () = self.host.readable(), if wants_bytes => {}
-            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() && !blocked => {}
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() && !blocked && !ending => {}
             () = tokio::time::sleep_until(progress.patience.unwrap_or(deadline)), if progress.patience.is_some() => {}
+            () = tokio::time::sleep_until(progress.ending.unwrap_or(deadline)), if progress.ending.is_some() => {}
             () = tokio::time::sleep_until(deadline), if !progress.opened => return Err(End::NotOpened),
         }
         Ok(())

@@ -33,7 +33,7 @@ mod packet;
 mod pool;
 mod reply;
 mod seat;
-mod service;
+pub(crate) mod service;
 pub(crate) mod settings;
 mod stack;
 mod switch;

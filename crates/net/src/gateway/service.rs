@@ -1,4 +1,4 @@
-//! What is at ports of the gateway's own address: the name service, and one that the daemon brings.
+//! What is at ports of the gateway's own address: the name service, and those that the daemon brings.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -15,7 +15,11 @@ use super::reply;
 use super::stack::Stack;
 use super::table::FlowKey;
 use super::vm::Vm;
+use crate::log::FlowEvent;
 use crate::rules::Transport;
+
+/// What the log says of a guest that a service does not serve.
+pub(crate) const NOT_ADMITTED: &str = "this service of the host is not for this workspace";
 
 /// Both ways.
 const BUFFER: usize = 64 * 1024;
@@ -29,15 +33,20 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub trait Service: std::fmt::Debug + Send + Sync {
     fn port(&self) -> u16;
 
+    /// Whether a guest may connect at all; one that may not is refused at once.
+    fn admits(&self, _guest: Ipv4Addr) -> bool {
+        true
+    }
+
     /// Serves a connection to its end. Who speaks is certain: nothing is taken from a guest in another's name. Dropped
     /// when the guest has gone.
     fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()>;
 }
 
 impl Vm {
-    /// The daemon's service, if this is its port.
+    /// The daemon's service at a port, if there is one.
     pub(crate) fn service_at(&self, port: u16) -> Option<Arc<dyn Service>> {
-        self.settings.service.clone().filter(|service| service.port() == port)
+        self.settings.services.iter().find(|service| service.port() == port).cloned()
     }
 
     pub(crate) fn open_service(
@@ -47,8 +56,14 @@ impl Vm {
         service: Arc<dyn Service>,
     ) {
         let us = SocketAddrV4::new(packet.target, segment.target);
-        let account = Account::opened(&self.log, Transport::Tcp, segment.source, us, "gateway", None);
         let guest = self.seat.address;
+        if !service.admits(guest) {
+            self.complain(FlowEvent::Refused, Transport::Tcp, Some(segment.source), us, || {
+                NOT_ADMITTED.to_owned()
+            });
+            return self.send(reply::reset(&self.link, packet, segment));
+        }
+        let account = Account::opened(&self.log, Transport::Tcp, segment.source, us, "gateway", None);
         self.open_own(packet, segment, account, move |stream| service.serve(guest, Box::new(stream)));
     }
 

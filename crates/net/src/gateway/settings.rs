@@ -112,8 +112,8 @@ pub struct GatewaySettings {
     pub connect_deadline: Duration,
     pub dialer: Arc<dyn Dialer>,
     pub names: Arc<dyn Names>,
-    /// What else guests find at our address.
-    pub service: Option<Arc<dyn Service>>,
+    /// What else guests find at our address, each at a port of its own.
+    pub services: Vec<Arc<dyn Service>>,
 }
 
 impl GatewaySettings {
@@ -126,7 +126,7 @@ impl GatewaySettings {
             connect_deadline: CONNECT_DEADLINE,
             dialer: Arc::new(HostSockets),
             names,
-            service: None,
+            services: Vec::new(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! The task that writes a log's files: whoever records something does not wait for a disk.
 
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::FlowRecord;
 use super::file::LogFile;
@@ -8,8 +11,9 @@ use super::file::LogFile;
 /// Records that wait for the disk. Beyond that they are in memory only.
 const WAITING: usize = 4096;
 
-/// Records that are written at once.
-const BATCH: usize = 256;
+/// For so long records are gathered before they are written: waking the writer and a thread that may wait for a disk
+/// costs more than opening the connection that a record is about.
+const MOMENT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 enum Order {
@@ -20,19 +24,24 @@ enum Order {
 
 /// Its task ends when it is dropped, after everything was written.
 #[derive(Debug)]
-pub(super) struct Writer(mpsc::Sender<Order>);
+pub(super) struct Writer {
+    orders: mpsc::Sender<Order>,
+    /// Somebody waits.
+    urgent: Arc<Notify>,
+}
 
 impl Writer {
     /// Must be called within the runtime.
     pub(super) fn start(file: LogFile) -> Self {
         let (orders, waiting) = mpsc::channel(WAITING);
-        tokio::spawn(run(file, waiting));
-        Self(orders)
+        let urgent = Arc::new(Notify::new());
+        tokio::spawn(run(file, waiting, urgent.clone()));
+        Self { orders, urgent }
     }
 
     pub(super) fn write(&self, record: FlowRecord) {
         // A disk that cannot keep up loses records, not flows.
-        let _ = self.0.try_send(Order::Write(record));
+        let _ = self.orders.try_send(Order::Write(record));
     }
 
     pub(super) async fn flush(&self) {
@@ -45,19 +54,25 @@ impl Writer {
 
     async fn ask(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
         let (done, heard) = oneshot::channel();
-        if self.0.send(order(done)).await.is_ok() {
+        // A permit is kept for a writer that is not waiting now.
+        self.urgent.notify_one();
+        if self.orders.send(order(done)).await.is_ok() {
             // Whoever ended before has done what was asked for.
             let _ = heard.await;
         }
     }
 }
 
-async fn run(mut file: LogFile, mut waiting: mpsc::Receiver<Order>) {
-    let mut orders = Vec::with_capacity(BATCH);
+async fn run(mut file: LogFile, mut waiting: mpsc::Receiver<Order>, urgent: Arc<Notify>) {
     let mut complained = false;
-    while waiting.recv_many(&mut orders, BATCH).await > 0 {
+    while let Some(first) = waiting.recv().await {
+        if matches!(first, Order::Write(_)) {
+            // Nobody is woken by what comes meanwhile.
+            let _ = tokio::time::timeout(MOMENT, urgent.notified()).await;
+        }
         let (mut records, mut flushed, mut ended) = (Vec::new(), Vec::new(), None);
-        for order in orders.drain(..) {
+        let more = std::iter::from_fn(|| waiting.try_recv().ok()).take(WAITING);
+        for order in std::iter::once(first).chain(more) {
             match order {
                 Order::Write(record) => records.push(record),
                 Order::Flush(done) => flushed.push(done),

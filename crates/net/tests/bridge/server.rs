@@ -56,7 +56,9 @@ impl Internet {
 fn pages(listener: TcpListener, clients: Arc<Mutex<Vec<String>>>) {
     for stream in listener.incoming() {
         let stream = stream.unwrap();
-        clients.lock().unwrap().push(stream.peer_addr().unwrap().ip().to_string());
+        // One that was reset before it is looked at has no other end any more.
+        let Ok(client) = stream.peer_addr() else { continue };
+        clients.lock().unwrap().push(client.ip().to_string());
         thread::spawn(move || page(stream));
     }
 }

@@ -34,8 +34,8 @@ impl Service for Mirror {
 fn machines_without_a_network_reach_the_service_and_are_known_there() {
     in_namespace(|| async {
         let names = Arc::new(Resolver::new(Vec::new()));
-        let service: Option<Arc<dyn Service>> = Some(Arc::new(Mirror));
-        let bridge = Bridge::open(BridgeSettings { service, ..BridgeSettings::new(BRIDGE, names) }).unwrap();
+        let services: Vec<Arc<dyn Service>> = vec![Arc::new(Mirror)];
+        let bridge = Bridge::open(BridgeSettings { services, ..BridgeSettings::new(BRIDGE, names) }).unwrap();
         for number in [2, 3] {
             let machine = attach(&bridge, number, json!({})).await;
             let mut stream = machine.guest.connect(GATEWAY, PORT).await.unwrap();

@@ -21,6 +21,24 @@ struct Mirror {
     served: Arc<AtomicUsize>,
 }
 
+/// At another port, for the first guest alone.
+#[derive(Debug)]
+struct Private;
+
+impl Service for Private {
+    fn port(&self) -> u16 {
+        PORT + 1
+    }
+
+    fn admits(&self, guest: Ipv4Addr) -> bool {
+        guest == Ipv4Addr::new(10, 42, 0, 2)
+    }
+
+    fn serve(&self, _guest: Ipv4Addr, mut stream: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { stream.write_all(b"private").await.unwrap() })
+    }
+}
+
 struct Serving(Arc<AtomicUsize>);
 
 impl Drop for Serving {
@@ -49,7 +67,7 @@ impl Service for Mirror {
 async fn a_guest_without_a_network_reaches_the_service_and_is_known_there() {
     let mirror = Arc::new(Mirror::default());
     let served = mirror.served.clone();
-    let world = World::with(|settings| settings.service = Some(mirror));
+    let world = World::with(|settings| settings.services = vec![mirror]);
     for number in [2, 3] {
         let vm = world.vm(number, NetworkPolicy::default());
         let guest = vm.guest().await;
@@ -68,7 +86,7 @@ async fn a_guest_without_a_network_reaches_the_service_and_is_known_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ports_of_the_gateway_stay_closed() {
-    let world = World::with(|settings| settings.service = Some(Arc::new(Mirror::default())));
+    let world = World::with(|settings| settings.services = vec![Arc::new(Mirror::default())]);
     let vm = world.vm(2, NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() });
     let guest = vm.guest().await;
     for port in [PORT - 1, PORT + 1, 22] {
@@ -79,4 +97,18 @@ async fn other_ports_of_the_gateway_stay_closed() {
     let vm = without.vm(2, NetworkPolicy::default());
     let refused = vm.guest().await.open(SocketAddrV4::new(GATEWAY, PORT)).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_refuses_whom_it_does_not_admit_at_once_and_the_log_says_so() {
+    let world =
+        World::with(|settings| settings.services = vec![Arc::new(Mirror::default()), Arc::new(Private)]);
+    let (first, second) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));
+    let place = SocketAddrV4::new(GATEWAY, PORT + 1);
+    let stream = first.guest().await.open(place).await.unwrap();
+    assert_eq!(stream.read_exact(7).await.unwrap(), b"private");
+    let refused = second.guest().await.open(place).await.err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let records = second.find(FlowEvent::Refused);
+    assert_eq!((records.len(), records[0].port), (1, Some(PORT + 1)), "{records:?}");
 }

@@ -11,11 +11,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::convert::agent_failure;
-use super::{jobs, transfer};
+use super::{jobs, local, transfer};
 use crate::machines::{
     AgentFailure, Captured, Command, DirEntry, DirListing, Download, EntryKind, ExecEvent, ExecEvents,
     ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestAgent, JobQuery, JobState, JobSummary, ListOptions,
-    OutputStream, Pieces, Upload, WriteFile,
+    LocalConnections, OutputStream, Pieces, Upload, WriteFile,
 };
 
 #[derive(Debug)]
@@ -188,6 +188,14 @@ impl GuestAgent for QemuAgent {
         async move {
             let reader = self.client().await?.read_tree(path.as_str()).await.map_err(agent_failure)?;
             Ok(transfer::tree_pieces(reader))
+        }
+        .boxed()
+    }
+
+    fn listen(&self, port: u16) -> BoxFuture<'_, Result<LocalConnections, AgentFailure>> {
+        async move {
+            let listener = self.client().await?.listen(port).await.map_err(agent_failure)?;
+            Ok(local::connections(listener))
         }
         .boxed()
     }

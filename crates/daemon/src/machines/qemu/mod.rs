@@ -7,6 +7,7 @@ mod agent;
 mod artefacts;
 mod convert;
 mod jobs;
+mod local;
 mod machine;
 mod transfer;
 

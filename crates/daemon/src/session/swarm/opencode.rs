@@ -1,5 +1,6 @@
 //! The configuration in which OpenCode, an agent for the command line, finds MCP servers.
 
+use agentiso_core::config::McpBridgeConfig;
 use agentiso_core::paths::GuestPath;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -14,19 +15,52 @@ const PATH: &str = "/root/.config/opencode/config.jsonc";
 /// What is longer is none.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// Used where neither the image nor the configuration says it: one for the host's model server, one for without.
+const LOCAL_MODEL: &str = "qwen2.5-coder";
+const REMOTE_MODEL: &str = "claude-sonnet-4-5";
+
+/// What OpenCode thinks with, unless the image says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mind {
+    provider: &'static str,
+    model: String,
+    base_url: Option<String>,
+}
+
+impl Mind {
+    /// The host's model server, if workspaces may reach one.
+    pub(super) fn of(bridge: &McpBridgeConfig) -> Self {
+        let (provider, model) = match bridge.ollama_port {
+            Some(_) => ("ollama", LOCAL_MODEL),
+            None => ("anthropic", REMOTE_MODEL),
+        };
+        Self {
+            provider,
+            model: bridge.model.clone().unwrap_or_else(|| model.to_owned()),
+            base_url: bridge.ollama_port.map(|port| format!("http://{}:{port}/v1", bridge.bind_addr)),
+        }
+    }
+}
+
 /// Adds this workspace's own server to the configuration, or makes one.
-pub(super) async fn configure(guest: &Guest, access: &BridgeAccess) -> Result<(), OpError> {
+pub(super) async fn configure(guest: &Guest, access: &BridgeAccess, mind: &Mind) -> Result<(), OpError> {
     let Ok(path) = GuestPath::parse(PATH) else { return Ok(()) };
     let present = guest.read_file(&path, 0, MAX_BYTES).await.map(|file| file.data).unwrap_or_default();
-    let text = with_server(&present, access).to_string();
+    let text = with_server(&present, access, mind).to_string();
     // A token is in it.
     let file = WriteFile { path, mode: Some(0o600), create_parents: true };
     guest.write_file(file, Bytes::from(text)).await
 }
 
 /// Keeps what the image says about providers and models. A file with comments cannot be kept and is replaced.
-fn with_server(present: &[u8], access: &BridgeAccess) -> Value {
+fn with_server(present: &[u8], access: &BridgeAccess, mind: &Mind) -> Value {
     let mut config: Map<String, Value> = serde_json::from_slice(present).unwrap_or_default();
+    // An address belongs to a provider: that of another is left as it is.
+    let is_ours = *config.entry("provider").or_insert_with(|| mind.provider.into()) == mind.provider;
+    if let Some(base_url) = mind.base_url.as_ref().filter(|_| is_ours) {
+        config.entry("baseURL").or_insert_with(|| base_url.as_str().into());
+    }
+    config.entry("model").or_insert_with(|| mind.model.as_str().into());
     let server = json!({
         "type": "http",
         "url": access.url,
@@ -49,13 +83,35 @@ mod tests {
         let token = Token::random("mcp-").unwrap();
         let access = BridgeAccess { url: "http://10.42.0.1:3100/mcp".to_owned(), token: token.clone() };
         let present = br#"{"model": "m", "mcpServers": {"other": {}, "agentiso": {"url": "old"}}}"#;
-        let config = with_server(present, &access);
+        let mind = Mind::of(&McpBridgeConfig::default());
+        let config = with_server(present, &access, &mind);
         assert_eq!((&config["model"], &config["mcpServers"]["other"]), (&json!("m"), &json!({})));
         let server = &config["mcpServers"]["agentiso"];
         assert_eq!((&server["type"], &server["url"]), (&json!("http"), &json!("http://10.42.0.1:3100/mcp")));
         assert_eq!(server["headers"]["Authorization"], format!("Bearer {}", token.expose()));
         for none in [&b""[..], b"// {}", b"[]", b"{\"mcpServers\": 5}"] {
-            assert_eq!(with_server(none, &access)["mcpServers"]["agentiso"], *server);
+            assert_eq!(with_server(none, &access, &mind)["mcpServers"]["agentiso"], *server);
         }
+    }
+
+    #[test]
+    fn provider_and_model_are_always_there_and_those_of_the_image_win() {
+        let token = Token::random("mcp-").unwrap();
+        let access = BridgeAccess { url: "http://10.42.0.1:3100/mcp".to_owned(), token };
+        let says = |present: &str, bridge: &McpBridgeConfig| {
+            let config = with_server(present.as_bytes(), &access, &Mind::of(bridge));
+            [config["provider"].clone(), config["model"].clone(), config["baseURL"].clone()]
+        };
+        let remote = McpBridgeConfig::default();
+        let local = McpBridgeConfig { ollama_port: Some(11434), ..McpBridgeConfig::default() };
+        let chosen = McpBridgeConfig { model: Some("m".to_owned()), ..local.clone() };
+        let here = json!("http://10.42.0.1:11434/v1");
+        assert_eq!(says("{}", &remote), [json!("anthropic"), json!(REMOTE_MODEL), json!(null)]);
+        assert_eq!(says("{}", &local), [json!("ollama"), json!(LOCAL_MODEL), here.clone()]);
+        assert_eq!(says("{}", &chosen), [json!("ollama"), json!("m"), here]);
+        let image = r#"{"provider": "openai", "model": "gpt"}"#;
+        assert_eq!(says(image, &local), [json!("openai"), json!("gpt"), json!(null)]);
+        let image = r#"{"provider": "ollama", "baseURL": "http://x"}"#;
+        assert_eq!(says(image, &local), [json!("ollama"), json!(LOCAL_MODEL), json!("http://x")]);
     }
 }

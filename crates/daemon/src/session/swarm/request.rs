@@ -1,17 +1,20 @@
 //! What a swarm is asked to do, and what is refused before anything begins.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
-use agentiso_core::names::{SnapshotName, TaskName, WorkspaceRef};
+use agentiso_core::names::{NamePrefix, SnapshotName, TaskName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
 use agentiso_git::merge::Strategy;
 use thiserror::Error;
 
+use super::knowledge::VaultQuery;
+
 /// Tasks of one swarm, and workers at once, from the tool contract.
 pub(crate) const MAX_TASKS: usize = 20;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SwarmTask {
     pub name: TaskName,
     /// Run by `/bin/sh -c`.
@@ -20,6 +23,20 @@ pub struct SwarmTask {
     pub workdir: Option<GuestPath>,
     /// Wins over the environment of the swarm.
     pub env: BTreeMap<String, String>,
+    /// Asked beside those of the swarm.
+    pub vault_queries: Vec<VaultQuery>,
+}
+
+/// Without the values of variables, which may be secrets.
+impl fmt::Debug for SwarmTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwarmTask")
+            .field("name", &self.name)
+            .field("command", &self.command)
+            .field("workdir", &self.workdir)
+            .field("env", &self.env.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -29,10 +46,12 @@ pub struct SwarmMerge {
     pub target: Option<WorkspaceRef>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SwarmRequest {
     pub golden: WorkspaceRef,
     pub snapshot: SnapshotName,
+    /// What the names of workers begin with. `None`: the id of the swarm, which no other has.
+    pub name_prefix: Option<NamePrefix>,
     pub tasks: Vec<SwarmTask>,
     pub env: BTreeMap<String, String>,
     pub merge: Option<SwarmMerge>,
@@ -46,10 +65,22 @@ pub struct SwarmRequest {
     pub allow_internet: Option<bool>,
     /// A text for every worker, at `/tmp/.shared-context`.
     pub shared_context: Option<String>,
-    /// What was found in the vault, as one text, at `/tmp/.vault-context`.
-    pub vault_context: Option<String>,
+    /// What is asked for all workers. What the notes answer is one text at `/tmp/.vault-context`.
+    pub vault_queries: Vec<VaultQuery>,
     /// Whether every worker may use MCP from inside, each for itself.
     pub mcp_bridge: bool,
+}
+
+/// Without the values of variables, which may be secrets.
+impl fmt::Debug for SwarmRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwarmRequest")
+            .field("golden", &self.golden)
+            .field("snapshot", &self.snapshot)
+            .field("tasks", &self.tasks)
+            .field("env", &self.env.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Error)]

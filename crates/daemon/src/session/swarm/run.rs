@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::lifecycle::Operation;
-use agentiso_core::names::{TaskName, WorkspaceRef};
+use agentiso_core::names::{NamePrefix, TaskName, WorkspaceRef};
 use agentiso_core::paths::GuestPath;
 use agentiso_git::merge::Strategy;
 use futures::StreamExt;
@@ -55,6 +55,18 @@ impl TaskDone {
     pub fn succeeded(&self) -> bool {
         matches!(&self.outcome, TaskOutcome::Ran(outcome) if !outcome.timed_out && outcome.exit_code == Some(0))
     }
+
+    /// As a shell would say it; -1 for what was not run to its end.
+    pub fn exit_code(&self) -> i32 {
+        match &self.outcome {
+            TaskOutcome::Failed { .. } => -1,
+            TaskOutcome::Ran(outcome) => match (outcome.timed_out, outcome.exit_code, outcome.signal) {
+                (false, Some(code), _) => code,
+                (false, None, Some(signal)) => 128 + signal,
+                (true, _, _) | (false, None, None) => -1,
+            },
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +112,8 @@ impl Session {
         let begun = Instant::now();
         let swarm_id = swarm_id();
         let made = Made::default();
-        let workers = Workers { session: self, swarm_id: &swarm_id, request, made: &made };
+        let prefix = request.name_prefix.as_ref().map_or(swarm_id.as_str(), NamePrefix::as_str);
+        let workers = Workers { session: self, prefix, request, made: &made };
         let tasks = stop.run_until_cancelled(run_tasks(&workers, request, progress)).await;
         let mut merged = None;
         if let (Some(tasks), Some(target), Some(merge)) = (&tasks, target, &request.merge) {
@@ -109,7 +122,13 @@ impl Session {
         }
         let no_worker = made.all().is_empty();
         let is_over = stop.is_cancelled();
-        let destroyed = if request.cleanup || is_over { self.destroy_all(&made).await } else { 0 };
+        let destroyed = match request.cleanup || is_over {
+            true => self.destroy_all(&made).await,
+            false => {
+                self.keep(made.all().iter().map(|worker| worker.id)).await;
+                0
+            }
+        };
         let tasks = tasks.filter(|_| !is_over).ok_or(OpError::Cancelled)?;
         match tasks.first().map(|task| &task.outcome) {
             Some(TaskOutcome::Failed { reason }) if no_worker => {
@@ -167,16 +186,7 @@ impl Session {
 
     /// How many could be.
     async fn destroy_all(&self, made: &Made) -> usize {
-        let destroyed = made.all().into_iter().map(|worker| async move {
-            match self.destroy(&WorkspaceRef::Id(worker.id)).await {
-                // Somebody else was faster.
-                Ok(_) | Err(OpError::NotFound { .. }) => true,
-                Err(error) => {
-                    tracing::warn!(worker = %worker.name, %error, "a worker could not be destroyed");
-                    false
-                }
-            }
-        });
+        let destroyed = made.all().into_iter().map(|worker| async move { self.give_up(&worker).await });
         join_all(destroyed).await.into_iter().filter(|destroyed| *destroyed).count()
     }
 }

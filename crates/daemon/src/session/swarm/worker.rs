@@ -16,7 +16,8 @@ use crate::error::OpError;
 use crate::guest::Guest;
 use crate::info::{ForkRequest, WorkspaceInfo};
 use crate::machines::{ExecOutcome, ExecSpec, Progress, WriteFile};
-use crate::session::{BridgeAccess, Session};
+use crate::registry::Lifetime;
+use crate::session::Session;
 
 /// Kept of each stream, from the tool contract; the end as well, for output that is longer.
 const HEAD_BYTES: u64 = 262_144;
@@ -34,7 +35,8 @@ const MCP_TOKEN: &str = "AGENTISO_MCP_TOKEN";
 /// A worker that has everything it needs.
 struct Ready {
     guest: Guest,
-    access: Option<BridgeAccess>,
+    /// Variables that say where its texts are, and how it reaches MCP.
+    env: BTreeMap<String, String>,
 }
 
 /// The workers that exist and must be destroyed one day.
@@ -53,7 +55,8 @@ impl Made {
 
 pub(super) struct Workers<'a> {
     pub(super) session: &'a Session,
-    pub(super) swarm_id: &'a str,
+    /// What the names of workers begin with.
+    pub(super) prefix: &'a str,
     pub(super) request: &'a SwarmRequest,
     pub(super) made: &'a Made,
 }
@@ -72,12 +75,12 @@ impl Workers<'_> {
             Err(error) => return failed(None, &error),
         };
         let id = worker.id;
-        let ready = match self.inject(&worker).await {
+        let ready = match self.inject(task, &worker).await {
             Ok(ready) => ready,
             Err(error) => return failed(Some(id), &error),
         };
         let begun = Instant::now();
-        match self.execute(task, &ready).await {
+        match self.execute(task, ready).await {
             Ok(outcome) => TaskDone {
                 name: task.name.clone(),
                 workspace: Some(id),
@@ -89,7 +92,7 @@ impl Workers<'_> {
     }
 
     async fn fork(&self, task: &SwarmTask) -> Result<WorkspaceInfo, OpError> {
-        let name = format!("{}-{}", self.swarm_id, task.name);
+        let name = format!("{}-{}", self.prefix, task.name);
         let request = ForkRequest {
             source: self.request.golden.clone(),
             snapshot: self.request.snapshot.clone(),
@@ -97,47 +100,42 @@ impl Workers<'_> {
             new_name: WorkspaceName::parse(&name).ok(),
             setup_commands: Vec::new(),
         };
-        let worker = self.session.fork(request, &Progress::silent()).await?.workspace;
+        let quiet = Progress::silent();
+        let worker = self.session.fork_for(Lifetime::OneCall, request, &quiet).await?.workspace;
         self.made.add(worker.clone());
         Ok(worker)
     }
 
     /// Gives a worker its policy, its texts and its way to MCP.
-    async fn inject(&self, worker: &WorkspaceInfo) -> Result<Ready, OpError> {
+    async fn inject(&self, task: &SwarmTask, worker: &WorkspaceInfo) -> Result<Ready, OpError> {
         let wanted = WorkspaceRef::Id(worker.id);
         if let Some(allow) = self.request.allow_internet {
             let change = PolicyChange { allow_internet: Some(allow), ..PolicyChange::default() };
             self.session.change_policy(&wanted, &change).await?;
         }
         let guest = self.session.guest(&wanted).await?;
-        for ((_, path), text) in self.contexts() {
-            let Ok(path) = GuestPath::parse(path) else { continue };
-            let file = WriteFile { path, mode: Some(0o644), create_parents: true };
+        let queries = [&self.request.vault_queries[..], &task.vault_queries[..]].concat();
+        let knowledge = self.session.knowledge(queries).await;
+        let mut env = BTreeMap::new();
+        for ((name, path), text) in
+            [(SHARED_CONTEXT, &self.request.shared_context), (VAULT_CONTEXT, &knowledge)]
+        {
+            let (Some(text), Ok(target)) = (text, GuestPath::parse(path)) else { continue };
+            let file = WriteFile { path: target, mode: Some(0o644), create_parents: true };
             guest.write_file(file, Bytes::copy_from_slice(text.as_bytes())).await?;
+            env.insert(name.to_owned(), path.to_owned());
         }
-        let access = match self.request.mcp_bridge {
-            true => Some(self.session.grant_bridge(&wanted).await?),
-            false => None,
-        };
-        if let Some(access) = &access {
-            opencode::configure(&guest, access).await?;
-        }
-        Ok(Ready { guest, access })
-    }
-
-    fn contexts(&self) -> impl Iterator<Item = ((&'static str, &'static str), &str)> {
-        let SwarmRequest { shared_context, vault_context, .. } = self.request;
-        [(SHARED_CONTEXT, shared_context), (VAULT_CONTEXT, vault_context)]
-            .into_iter()
-            .filter_map(|(place, text)| Some((place, text.as_deref()?)))
-    }
-
-    async fn execute(&self, task: &SwarmTask, ready: &Ready) -> Result<ExecOutcome, OpError> {
-        let mut env: BTreeMap<String, String> =
-            self.contexts().map(|((name, path), _)| (name.to_owned(), path.to_owned())).collect();
-        if let Some(access) = &ready.access {
+        if self.request.mcp_bridge {
+            let access = self.session.grant_bridge(&wanted).await?;
+            let mind = opencode::Mind::of(&self.session.shared().config.mcp_bridge);
+            opencode::configure(&guest, &access, &mind).await?;
             env.insert(MCP_TOKEN.to_owned(), access.token.expose().to_owned());
         }
+        Ok(Ready { guest, env })
+    }
+
+    async fn execute(&self, task: &SwarmTask, ready: Ready) -> Result<ExecOutcome, OpError> {
+        let Ready { guest, mut env } = ready;
         env.extend(self.request.env.clone());
         env.extend(task.env.clone());
         let spec = ExecSpec {
@@ -148,6 +146,6 @@ impl Workers<'_> {
             tail_bytes: TAIL_BYTES,
             ..ExecSpec::shell(&task.command)
         };
-        ready.guest.exec(spec).await
+        guest.exec(spec).await
     }
 }

@@ -7,6 +7,7 @@ use agentiso_core::team::{AgentStatus, Member, RoleName, TeamName};
 use agentiso_vault::{FolderPath, NotePath, Vault, VaultError, WriteMode};
 use serde_json::{Value, json};
 
+use super::inside;
 use crate::error::OpError;
 use crate::registry::{Registry, SessionKind};
 use crate::session::Session;
@@ -73,8 +74,12 @@ fn card(registry: &Registry, team: &TeamName, member: &Member) -> Value {
         "role": member.role,
         "description": member.description,
         "skills": member.skills,
-        // Machines are reached by their address alone, and listen on nothing by themselves.
-        "endpoints": { "vsock_cid": null, "ip": machine.map(|machine| machine.address), "http_port": null },
+        // Others reach a machine by its address alone. The port is for programs in it.
+        "endpoints": {
+            "vsock_cid": null,
+            "ip": machine.map(|machine| machine.address),
+            "http_port": inside::PORT,
+        },
         "status": word(member.status),
         "team": team,
         "workspace_id": machine.map(|machine| machine.id),

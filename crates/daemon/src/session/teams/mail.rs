@@ -56,6 +56,13 @@ impl Session {
             });
             return Err(OpError::Ledger(error));
         }
+        {
+            // Under the lock that a team is removed under, so that nothing is counted for one that is gone.
+            let state = self.shared().state();
+            if state.registry.teams.get(&name).is_some() {
+                self.shared().metrics.sent(&name, &message.message_type);
+            }
+        }
         if message.message_type == TASK_ASSIGNMENT {
             members.iter().for_each(|member| tasks::set_going(self.shared(), &name, member));
         }

@@ -8,8 +8,8 @@ use agentiso_core::team::{AgentStatus, NewMember, NewTeam, TeamLimits, TeamName,
 use futures::StreamExt;
 use uuid::Uuid;
 
-use super::cards;
 use super::{RoleRequest, TeamError, TeamInfo, TeamRequest};
+use super::{cards, inside};
 use crate::error::OpError;
 use crate::info::{CreateRequest, ForkRequest};
 use crate::machines::Progress;
@@ -156,7 +156,10 @@ impl Session {
         });
         self.shared().save().await.map_err(OpError::Ledger)?;
         cards::write(self.shared(), name, None).await;
-        self.team_info(name.as_str())
+        let info = self.team_info(name.as_str())?;
+        let machines = info.members.iter().filter_map(|member| member.workspace.as_ref());
+        machines.for_each(|machine| inside::attend(self.shared(), machine.id));
+        Ok(info)
     }
 
     /// Destroys a team, the teams below it first, with all their machines.
@@ -196,7 +199,10 @@ impl Session {
             if left > 0 {
                 return Err(TeamError::Left { team, left }.into());
             }
-            shared.change(|registry| drop(registry.teams.remove(&team)));
+            shared.change(|registry| {
+                registry.teams.remove(&team);
+                shared.metrics.forget_team(&team);
+            });
             shared.regroup();
             shared.save_or_warn("a team is gone").await;
         }

@@ -5,9 +5,11 @@
 //!               └───────── cards (what each member is and does, among the notes) ─────┘
 //! ```
 
+mod board;
 mod cards;
 mod error;
 mod info;
+mod inside;
 mod mail;
 mod make;
 mod output;

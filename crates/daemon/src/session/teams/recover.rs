@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use agentiso_core::ids::WorkspaceId;
 use agentiso_core::team::{Outcome, RoleName, TaskStep, TeamName, TeamState};
 
+use super::inside;
 use super::make::Cause;
 use super::tasks::{self, Errand, UnderWay};
 use crate::registry::SessionKind;
@@ -19,6 +21,7 @@ struct Found {
     interrupted: Vec<Errand>,
     running: Vec<(Errand, UnderWay)>,
     members: Vec<(TeamName, RoleName)>,
+    machines: Vec<WorkspaceId>,
 }
 
 /// Teams that a crash left half made or half destroyed go; tasks go on.
@@ -27,6 +30,7 @@ pub(crate) fn recover(shared: &Arc<Shared>) {
     for (errand, job) in found.running {
         tasks::spawn(shared, tasks::resume(Arc::clone(shared), errand, job));
     }
+    found.machines.into_iter().for_each(|machine| inside::attend(shared, machine));
     let rest = Arc::clone(shared);
     shared.tasks.spawn(async move {
         for errand in found.interrupted {
@@ -53,7 +57,9 @@ fn look(shared: &Shared) -> Found {
             TeamState::Completing | TeamState::Destroyed => {
                 found.unfinished.push((name.clone(), Cause::Asked));
             }
-            TeamState::Ready | TeamState::Working => {}
+            TeamState::Ready | TeamState::Working => {
+                found.machines.extend(team.members.iter().filter_map(|member| member.workspace_id));
+            }
         }
         for member in &team.members {
             found.members.push((name.clone(), member.name.clone()));

@@ -49,9 +49,9 @@ pub(super) fn chains(ground: &Ground) -> Vec<Chain> {
         let port = Match::Is(Field::TargetPort, Value::port(NAMES));
         relay.rule([to_gateway(), protocol, port], Action::Redirect { port: ours });
     }
-    if let Some(ServicePorts { theirs, ours }) = ground.service {
-        let port = Match::Is(Field::TargetPort, Value::port(theirs));
-        relay.rule([to_gateway(), tcp(), port], Action::Redirect { port: ours });
+    for ServicePorts { theirs, ours } in &ground.services {
+        let port = Match::Is(Field::TargetPort, Value::port(*theirs));
+        relay.rule([to_gateway(), tcp(), port], Action::Redirect { port: *ours });
     }
     relay.rule([to_subnet()], Action::Return);
     relay.rule([tcp()], Action::Redirect { port: ground.relay_port });
@@ -88,8 +88,8 @@ pub(super) fn gateway(ground: &Ground) -> Chain {
     chain.rule([protocol(Value::ICMP), ping], Action::Accept);
     chain.rule([protocol(Value::UDP), names()], Action::Accept);
     chain.rule([protocol(Value::TCP), names()], Action::Accept);
-    if let Some(ServicePorts { theirs, .. }) = ground.service {
-        let port = Match::Is(Field::TargetPort, Value::port(theirs));
+    for ServicePorts { theirs, .. } in &ground.services {
+        let port = Match::Is(Field::TargetPort, Value::port(*theirs));
         chain.rule([protocol(Value::TCP), port], Action::Accept);
     }
     // What the host opened into a guest: a port that leads there.

@@ -43,11 +43,11 @@ pub(crate) struct Ground {
     pub(crate) relay_port: u16,
     pub(crate) names_port: u16,
     pub(crate) names_tcp_port: u16,
-    pub(crate) service: Option<ServicePorts>,
+    pub(crate) services: Vec<ServicePorts>,
     pub(crate) log_group: u16,
 }
 
-/// The daemon's service for guests.
+/// One of the daemon's services for guests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServicePorts {
     /// Where guests look for it.

@@ -12,7 +12,7 @@ fn ground() -> Ground {
         relay_port: 40_001,
         names_port: 40_002,
         names_tcp_port: 40_003,
-        service: None,
+        services: Vec::new(),
         log_group: 41_296,
     }
 }
@@ -77,8 +77,8 @@ fn guests_with_all_kinds_of_rules_have_these_tables() {
 
 #[test]
 fn a_service_has_one_port_of_the_gateway_and_nothing_else_changes() {
-    let service = Some(ServicePorts { theirs: 3100, ours: 40_004 });
-    let with = Ground { service, ..ground() };
+    let services = vec![ServicePorts { theirs: 3100, ours: 40_004 }];
+    let with = Ground { services, ..ground() };
     let with: String = tables(&with, &[guest(2, json!({}))]).iter().map(ToString::to_string).collect();
     let without = text(&[guest(2, json!({}))]);
     let added: Vec<&str> = with.lines().filter(|line| line.contains("3100")).collect();

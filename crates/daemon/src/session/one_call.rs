@@ -1,0 +1,35 @@
+//! Workspaces that are there for one call: those that it goes on with are kept, the others go with it.
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::WorkspaceRef;
+
+use super::Session;
+use crate::error::OpError;
+use crate::info::WorkspaceInfo;
+use crate::registry::Lifetime;
+
+impl Session {
+    /// From now on they are there until somebody destroys them.
+    pub(super) async fn keep(&self, made: impl IntoIterator<Item = WorkspaceId>) {
+        self.shared().change(|registry| {
+            for id in made {
+                registry.update(&id, |workspace| workspace.lifetime = Lifetime::Lasting);
+            }
+        });
+        self.shared().save_or_warn("a workspace was made to last").await;
+    }
+
+    /// Destroys what nobody will be told of; true if it is gone.
+    pub(super) async fn give_up(&self, workspace: &WorkspaceInfo) -> bool {
+        match self.destroy(&WorkspaceRef::Id(workspace.id)).await {
+            // Somebody else was faster.
+            Ok(_) | Err(OpError::NotFound { .. }) => true,
+            // The shutdown does it.
+            Err(OpError::ShuttingDown) => false,
+            Err(error) => {
+                tracing::warn!(workspace = %workspace.name, %error, "a workspace that is not needed could not be destroyed");
+                false
+            }
+        }
+    }
+}

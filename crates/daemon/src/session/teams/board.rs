@@ -1,0 +1,57 @@
+//! What the task board says about members: whoever has taken something on is working.
+
+use std::collections::BTreeSet;
+
+use agentiso_core::team::{RoleName, TeamName};
+use agentiso_vault::board::{Board, BoardError, Status};
+
+use super::cards;
+use crate::session::Session;
+
+impl Session {
+    /// A task of the board was changed: brings the members' status up to date. That is no reason to fail, since the
+    /// board has been changed.
+    pub async fn board_changed(&self, team: &TeamName) {
+        let changed = {
+            // What is looked at last must be what is known last.
+            let _turn = self.shared().cards.lock().await;
+            let name = team.clone();
+            match self.vault(move |vault| busy(&Board::of_team(vault, name.as_str())?)).await {
+                Ok(busy) => self.set_busy(team, &busy),
+                Err(error) => {
+                    tracing::warn!(%team, %error, "what the members of a team do is not up to date");
+                    return;
+                }
+            }
+        };
+        if changed.is_empty() {
+            return;
+        }
+        self.shared().save_or_warn("the board of a team was changed").await;
+        for member in &changed {
+            cards::write(self.shared(), team, Some(member)).await;
+        }
+    }
+
+    /// Whose status is another now.
+    fn set_busy(&self, team: &TeamName, busy: &BTreeSet<String>) -> Vec<RoleName> {
+        self.shared().change(|registry| {
+            let members = registry.teams.get_mut(team).into_iter().flat_map(|team| &mut team.members);
+            let changed = members.filter_map(|member| {
+                let is_busy = busy.contains(member.name.as_str());
+                member.set_on_board(is_busy).then(|| member.name.clone())
+            });
+            changed.collect()
+        })
+    }
+}
+
+/// Those who have tasks that are neither finished nor given back.
+fn busy(board: &Board) -> Result<BTreeSet<String>, BoardError> {
+    let taken = |status: Status| match status {
+        Status::Claimed | Status::InProgress => true,
+        Status::Pending | Status::Completed | Status::Failed => false,
+    };
+    let tasks = board.list()?.tasks;
+    Ok(tasks.into_iter().filter(|task| taken(task.status)).filter_map(|task| task.owner).collect())
+}

@@ -1,0 +1,190 @@
+//! What is answered to a program in a member's machine.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentiso_core::config::RateLimitConfig;
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::rate::{RateCategory, RateLevels};
+use agentiso_core::team::{MAX_CONTENT, RoleName, TASK_ASSIGNMENT, TeamName};
+use agentiso_http::{Hosts, Plain, PlainAnswer, serve_plain};
+use http::StatusCode;
+use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::PORT;
+use super::taken::Taken;
+use crate::error::OpError;
+use crate::machines::LocalConnection;
+use crate::registry::SessionKind;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// The longest message whose every character is escaped, and what surrounds it.
+const MAX_BODY: usize = 6 * MAX_CONTENT + 4096;
+
+/// From the connection to the moment in which the program has its answer.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Types are words.
+const MAX_TYPE: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Letterbox {
+    shared: Arc<Shared>,
+    workspace: WorkspaceId,
+    /// How much it has sent. Apart from the server's: what runs in a machine must not use up what its owner may send.
+    rate: Mutex<RateLevels>,
+}
+
+/// As the tool `team` takes it; who it is from is known.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Letter {
+    to: String,
+    content: String,
+    #[serde(default = "text")]
+    message_type: String,
+}
+
+fn text() -> String {
+    "text".to_owned()
+}
+
+impl Letterbox {
+    pub(super) fn new(shared: &Arc<Shared>, workspace: WorkspaceId) -> Self {
+        Self { shared: Arc::clone(shared), workspace, rate: Mutex::default() }
+    }
+
+    pub(super) fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
+    /// Answers one request. Messages that did not reach the program stay where they were.
+    pub(super) async fn serve(&self, connection: LocalConnection) {
+        let LocalConnection { stream, uptime, delivered } = connection;
+        let hosts = Hosts::new(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), Vec::new());
+        let mut taken = None;
+        let whole = async {
+            let answered =
+                serve_plain(stream, &hosts, MAX_BODY, |plain| self.answer(plain, uptime, &mut taken)).await;
+            answered.is_ok() && delivered.await.is_ok()
+        };
+        let arrived = tokio::time::timeout(DEADLINE, whole).await.unwrap_or(false);
+        if let Some(taken) = taken.filter(|_| arrived) {
+            taken.delivered();
+        }
+    }
+
+    async fn answer(&self, plain: Plain, uptime: Duration, taken: &mut Option<Taken>) -> PlainAnswer {
+        match (plain.path.as_str(), plain.method.as_str()) {
+            ("/health", "GET") => PlainAnswer::ok(json!({
+                "status": "ready",
+                "version": env!("CARGO_PKG_VERSION"),
+                "uptime_secs": uptime.as_secs(),
+            })),
+            ("/messages", "GET") => self.receive(taken).await,
+            ("/messages", "POST") => self.send(&plain.body).await,
+            ("/health", _) => not_allowed("GET"),
+            ("/messages", _) => not_allowed("GET, POST"),
+            _ => PlainAnswer::refusal(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "there are /health and /messages here",
+            ),
+        }
+    }
+
+    /// The member whose machine this is.
+    fn member(&self) -> Option<(TeamName, RoleName)> {
+        let state = self.shared.state();
+        let (team, member) = state.registry.teams.member_at(&self.workspace)?;
+        Some((team.clone(), member.name.clone()))
+    }
+
+    async fn receive(&self, taken: &mut Option<Taken>) -> PlainAnswer {
+        let Some((team, role)) = self.member() else { return nobody() };
+        let mail = Taken::from(&self.shared, &team, &role);
+        if !mail.messages().is_empty()
+            && let Err(error) = self.shared.save().await
+        {
+            return refused(&OpError::Ledger(error));
+        }
+        let messages = mail.messages();
+        let view = json!({ "team": team, "agent": role, "count": messages.len(), "messages": messages });
+        *taken = Some(mail);
+        PlainAnswer::ok(view)
+    }
+
+    async fn send(&self, body: &[u8]) -> PlainAnswer {
+        let Some((team, role)) = self.member() else { return nobody() };
+        let letter: Letter = match serde_json::from_slice(body) {
+            Ok(letter) => letter,
+            Err(error) => {
+                let message =
+                    format!("a message is {{\"to\", \"content\", \"message_type\"?}} as JSON: {error}");
+                return PlainAnswer::refusal(StatusCode::BAD_REQUEST, "bad_message", message);
+            }
+        };
+        if letter.message_type.len() > MAX_TYPE {
+            let message = format!("message_type has more than {MAX_TYPE} bytes");
+            return PlainAnswer::refusal(StatusCode::BAD_REQUEST, "bad_message", message);
+        }
+        // It would run a command in another machine, and what is in this one may be hostile.
+        if letter.message_type == TASK_ASSIGNMENT {
+            let message = "tasks are assigned by whoever made the team, not from inside a machine";
+            return PlainAnswer::refusal(StatusCode::FORBIDDEN, "not_allowed", message);
+        }
+        if let Some(refusal) = self.over_the_limit() {
+            return refusal;
+        }
+        let session = Session::open(Arc::clone(&self.shared), SessionKind::Shell);
+        let Letter { to, content, message_type } = letter;
+        match session.send_message(team.as_str(), role.as_str(), &to, content, message_type).await {
+            Ok(sent) => {
+                let view = json!({
+                    "message_id": sent.message_id, "status": "delivered", "from": sent.from, "to": sent.to,
+                });
+                PlainAnswer::ok(view)
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Every message is written to disk, so they are counted also where nobody else's are.
+    fn over_the_limit(&self) -> Option<PlainAnswer> {
+        let config = RateLimitConfig { enabled: true, ..self.shared.config.rate_limit.clone() };
+        let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
+        let limited = rate.charge(RateCategory::TeamMessage, 1, &config, jiff::Timestamp::now()).err()?;
+        let refusal =
+            PlainAnswer::refusal(StatusCode::TOO_MANY_REQUESTS, "rate_limited", limited.to_string());
+        Some(refusal.with_header(RETRY_AFTER, limited.wait_secs))
+    }
+}
+
+fn nobody() -> PlainAnswer {
+    let message = "this workspace is in no team, so there are no messages for it";
+    PlainAnswer::refusal(StatusCode::NOT_FOUND, "not_a_member", message)
+}
+
+fn not_allowed(allowed: &'static str) -> PlainAnswer {
+    PlainAnswer::refusal(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("only {allowed} is answered here"),
+    )
+    .with_header(ALLOW, HeaderValue::from_static(allowed))
+}
+
+/// Why a message was not taken, in the same words as those of the tool.
+fn refused(error: &OpError) -> PlainAnswer {
+    let status = match error.code() {
+        "not_a_member" => StatusCode::BAD_REQUEST,
+        "message_too_long" => StatusCode::PAYLOAD_TOO_LARGE,
+        "team_not_found" => StatusCode::NOT_FOUND,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    PlainAnswer::refusal(status, error.code(), error.to_string())
+}
