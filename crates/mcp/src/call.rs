@@ -9,8 +9,8 @@ use rmcp::model::CallToolResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Failure;
+use crate::offer::Running;
 use crate::progress::Pump;
-use crate::registry::Running;
 
 /// How long the last progress reports may take before the answer goes out without them.
 const LAST_REPORTS: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub(crate) struct Cancelled;
 
 /// Dropping `running` ends what it does; in a guest, the process group of its command.
 pub(crate) async fn run(
-    tool: &'static str,
+    tool: &str,
     running: Running,
     pump: Option<Pump>,
     cancelled: &CancellationToken,
@@ -33,12 +33,12 @@ pub(crate) async fn run(
             Some(pump) => with_progress(running, pump).await,
         };
         match outcome {
-            Ok(Ok(answer)) => answer.into_result(),
-            Ok(Err(failure)) => failure.into_result(),
+            Ok(result) => result,
             Err(_) => {
                 tracing::error!(tool, "a tool panicked");
                 let message = format!("{tool} failed because of a defect in agentiso");
-                Failure::new("internal", message).with_hint("the server's log has the details").into_result()
+                let failure = Failure::new("internal", message).with_hint("the server's log has the details");
+                failure.into_result()
             }
         }
     };

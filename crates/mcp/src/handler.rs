@@ -4,8 +4,11 @@ use agentiso_daemon::{McpHandler, McpOptions, Session, SessionKind};
 use futures::future::BoxFuture;
 use rmcp::service::serve_server;
 use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
 use tokio_util::sync::CancellationToken;
 
+use crate::offer::Offer;
+use crate::own::Own;
 use crate::profile::Profile;
 use crate::server::Server;
 use crate::transport::{LineTransport, MAX_LINE};
@@ -31,23 +34,31 @@ impl McpHandler for Mcp {
 }
 
 async fn serve(session: Session, tools: String, read_only: bool, stream: UnixStream) {
-    let closed = CancellationToken::new();
-    // Whatever ends this future ends what still runs for the client.
-    let _guard = closed.clone().drop_guard();
-    let (read, write) = stream.into_split();
-    let transport = LineTransport::new(read, write, MAX_LINE, closed.clone());
     let chosen = match session.kind() {
         SessionKind::Client | SessionKind::Shell => Profile::parse(&tools, read_only),
         SessionKind::Bound(_) => Ok(Profile::inside()),
     };
-    let profile = match chosen {
-        Ok(profile) => profile,
+    match chosen {
+        Ok(profile) => serve_offer(Own::new(session, profile), stream).await,
         Err(error) => {
             tracing::warn!(%error, "a client asked for tools that do not exist");
-            return transport.refuse_all(&error.to_string()).await;
+            transport(stream, CancellationToken::new()).refuse_all(&error.to_string()).await;
         }
-    };
-    match serve_server(Server::new(session, profile, closed), transport).await {
+    }
+}
+
+fn transport(stream: UnixStream, closed: CancellationToken) -> LineTransport<OwnedReadHalf> {
+    let (read, write) = stream.into_split();
+    LineTransport::new(read, write, MAX_LINE, closed)
+}
+
+/// Serves one connection to its end, whatever it is that is offered there.
+pub async fn serve_offer(offer: impl Offer, stream: UnixStream) {
+    let closed = CancellationToken::new();
+    // Whatever ends this future ends what still runs for the client.
+    let _guard = closed.clone().drop_guard();
+    let transport = transport(stream, closed.clone());
+    match serve_server(Server::new(offer, closed), transport).await {
         Ok(running) => {
             if let Err(error) = running.waiting().await {
                 tracing::warn!(%error, "a session ended in disorder");

@@ -61,7 +61,13 @@ pub(crate) fn render(profile: &Profile) -> String {
     );
     line(
         has("workspace_prepare") && has("swarm_run"),
-        "For parallel work on a repository: workspace_prepare once, then swarm_run.",
+        "For parallel work on a repository: workspace_prepare once, then swarm_run: a fork for each task, and what they \
+         committed merged.",
+    );
+    line(
+        has("team"),
+        "team makes machines that stay together: members with roles, who reach each other, get messages and tasks, and \
+         share a board.",
     );
     line(has("workspace_stop"), "workspace_stop keeps the disk, workspace_start brings it back.");
     line(

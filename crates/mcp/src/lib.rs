@@ -1,9 +1,9 @@
 //! The edge to agents: MCP tools over the daemon.
 //!
 //! ```text
-//!  lines ── transport ── rmcp ── server ── args (all problems at once) ── tools/* ── agentiso_daemon::Session
-//!                                   ├───── call (progress, cancellation, panics) ──── answer
-//!                                   └───── resources, prompts, complete
+//!  lines ── transport ── rmcp ── server ── own ── args (all problems at once) ── tools/* ── agentiso_daemon::Session
+//!                                   │       └───── resources, prompts, complete
+//!                                   └───── call (progress, cancellation, panics) ── answer
 //! ```
 //!
 //! One file per tool under `tools`; the table of them is `registry`; which of them a session offers is its
@@ -18,6 +18,8 @@ mod handler;
 mod instructions;
 mod methods;
 mod nearest;
+mod offer;
+mod own;
 mod profile;
 mod progress;
 mod prompts;
@@ -28,5 +30,7 @@ mod tools;
 mod transport;
 mod truncate;
 
-pub use handler::Mcp;
+pub use handler::{Mcp, serve_offer};
+pub use offer::{Asked, Offer, Part, Running};
 pub use profile::{Profile, ProfileError};
+pub use progress::Reporter;

@@ -2,30 +2,7 @@
 
 use rmcp::model::{JsonObject, PromptsCapability, ResourcesCapability, ServerCapabilities};
 
-use crate::profile::Profile;
-use crate::{prompts, resources};
-
-/// What a method belongs to. A session has a part if there is anything in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    Tools,
-    Prompts,
-    Resources,
-    Subscriptions,
-    Completions,
-}
-
-impl Part {
-    pub(crate) fn is_offered(self, profile: &Profile) -> bool {
-        match self {
-            Self::Tools => true,
-            Self::Prompts => prompts::offered(profile).next().is_some(),
-            Self::Resources => resources::offered(profile).next().is_some(),
-            Self::Subscriptions => resources::offered(profile).any(|kind| kind.what.tells()),
-            Self::Completions => Self::Prompts.is_offered(profile) || Self::Resources.is_offered(profile),
-        }
-    }
-}
+use crate::offer::{Offer, Part};
 
 /// In which era of the protocol a method exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,28 +46,28 @@ const METHODS: &[(&str, Part, Era, &str)] = &[
 ];
 
 /// What the parameters of a method must be; `None` if this session has no such method in this era.
-pub(crate) fn parameters(profile: &Profile, method: &str, stateless: bool) -> Option<&'static str> {
+pub(crate) fn parameters(offer: &impl Offer, method: &str, stateless: bool) -> Option<&'static str> {
     let (_, part, era, parameters) = METHODS.iter().find(|(name, ..)| *name == method)?;
     let exists = match era {
         Era::Stateful => !stateless,
         Era::Stateless => stateless,
         Era::Both => true,
     };
-    (exists && part.is_offered(profile)).then_some(*parameters)
+    (exists && offer.has(*part)).then_some(*parameters)
 }
 
 /// Exactly what is there.
-pub(crate) fn capabilities(profile: &Profile) -> ServerCapabilities {
+pub(crate) fn capabilities(offer: &impl Offer) -> ServerCapabilities {
     let mut capabilities = ServerCapabilities::builder().enable_tools().build();
-    if Part::Prompts.is_offered(profile) {
+    if offer.has(Part::Prompts) {
         capabilities.prompts = Some(PromptsCapability::default());
     }
-    if Part::Resources.is_offered(profile) {
+    if offer.has(Part::Resources) {
         let mut resources = ResourcesCapability::default();
-        resources.subscribe = Part::Subscriptions.is_offered(profile).then_some(true);
+        resources.subscribe = offer.has(Part::Subscriptions).then_some(true);
         capabilities.resources = Some(resources);
     }
-    if Part::Completions.is_offered(profile) {
+    if offer.has(Part::Completions) {
         capabilities.completions = Some(JsonObject::new());
     }
     capabilities

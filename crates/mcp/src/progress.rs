@@ -11,14 +11,15 @@ use tokio::sync::mpsc;
 /// Reports that may wait for a slow client.
 const QUEUE: usize = 16;
 
+#[derive(Debug)]
 struct Report {
     message: String,
     fraction: Option<f32>,
 }
 
 /// Where a tool reports to.
-#[derive(Clone)]
-pub(crate) struct Reporter(Option<mpsc::Sender<Report>>);
+#[derive(Clone, Debug)]
+pub struct Reporter(Option<mpsc::Sender<Report>>);
 
 impl Reporter {
     /// Reports to nobody.
@@ -32,7 +33,7 @@ impl Reporter {
         self.0.is_some()
     }
 
-    pub(crate) fn report(&self, message: &str, fraction: Option<f32>) {
+    pub fn report(&self, message: &str, fraction: Option<f32>) {
         if let Some(queue) = &self.0 {
             // A full queue means that the client has newer news to read than it can.
             let _ = queue.try_send(Report { message: message.to_owned(), fraction });

@@ -66,6 +66,7 @@ pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("exec_kill", &tools::exec_kill::TOOL, "exec_background"),
     ("file_upload", &tools::file_upload::TOOL, "file_transfer"),
     ("file_download", &tools::file_download::TOOL, "file_transfer"),
+    ("port_forward_remove", &tools::port_forward_remove::TOOL, "port_forward"),
     ("workspace_ip", &tools::workspace_ip::TOOL, "workspace_info"),
     ("snapshot_create", &tools::snapshot_create::TOOL, "snapshot"),
     ("snapshot_restore", &tools::snapshot_restore::TOOL, "snapshot"),

@@ -3,11 +3,10 @@
 mod calls;
 mod telling;
 
-use agentiso_daemon::Session;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
     CompleteResult, ConstString, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData,
-    GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse, Implementation,
+    GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse, Icon, Implementation,
     ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
     ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
     PaginatedRequestParams, ReadResourceRequestMethod, ReadResourceRequestParams, ReadResourceResponse,
@@ -20,30 +19,35 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Failure;
-use crate::methods::Part;
-use crate::profile::Profile;
+use crate::methods;
+use crate::offer::{Offer, Part};
 use crate::resources::follow::{self, Subscriptions};
-use crate::{complete, instructions, methods, prompts, resources};
 
 /// How long clients may keep what does not change during a session.
 const FRESH_MS: u64 = 60 * 60 * 1000;
 
-pub(crate) struct Server {
-    session: Session,
-    profile: Profile,
+/// A prompt in a box. Part of the handshake, so it is small.
+const ICON: &str = concat!(
+    "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'%20viewBox='0%200%2016%2016'%3E",
+    "%3Crect%20width='16'%20height='16'%20rx='3'%20fill='%23246'/%3E",
+    "%3Cpath%20d='M4%205l3%203-3%203m4%200h4'%20stroke='%23fff'%20fill='none'/%3E%3C/svg%3E",
+);
+
+pub(crate) struct Server<O> {
+    offer: O,
     subscriptions: Subscriptions,
     /// Cancelled when the client is gone.
     closed: CancellationToken,
 }
 
-impl Server {
-    pub(crate) fn new(session: Session, profile: Profile, closed: CancellationToken) -> Self {
-        Self { session, profile, subscriptions: Subscriptions::default(), closed }
+impl<O: Offer> Server<O> {
+    pub(crate) fn new(offer: O, closed: CancellationToken) -> Self {
+        Self { offer, subscriptions: Subscriptions::default(), closed }
     }
 
     /// Refuses methods of a part that this session does not have.
     fn need<M: ConstString>(&self, part: Part) -> Result<(), ErrorData> {
-        if part.is_offered(&self.profile) { Ok(()) } else { Err(ErrorData::method_not_found::<M>()) }
+        if self.offer.has(part) { Ok(()) } else { Err(ErrorData::method_not_found::<M>()) }
     }
 
     /// Ends work that nobody waits for any more.
@@ -79,14 +83,17 @@ fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| !version.has_initialize())
 }
 
-impl ServerHandler for Server {
+impl<O: Offer> ServerHandler for Server<O> {
     fn get_info(&self) -> ServerConfig {
         let identity = Implementation::new("agentiso", env!("CARGO_PKG_VERSION"))
             .with_title("agentiso")
-            .with_description("Virtual machines for AI agents");
-        ServerConfig::new(methods::capabilities(&self.profile))
+            .with_description("Virtual machines for AI agents")
+            .with_icons(vec![
+                Icon::new(ICON).with_mime_type("image/svg+xml").with_sizes(vec!["any".to_owned()]),
+            ]);
+        ServerConfig::new(methods::capabilities(&self.offer))
             .with_server_info(identity)
-            .with_instructions(instructions::render(&self.profile))
+            .with_instructions(self.offer.instructions())
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
@@ -101,9 +108,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         no_cursor(request, "tools")?;
-        let short = self.profile.is_core();
-        let tools = self.profile.tools().map(|tool| tool.listed(short)).collect();
-        let list = ListToolsResult::with_all_items(tools);
+        let list = ListToolsResult::with_all_items(self.offer.tools());
         Ok(match is_stateless(&context) {
             true => list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private),
             false => list,
@@ -125,7 +130,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
-        let Some(shape) = methods::parameters(&self.profile, method, is_stateless(&context)) else {
+        let Some(shape) = methods::parameters(&self.offer, method, is_stateless(&context)) else {
             let shown: String = method.chars().take(80).collect();
             return Err(ErrorData::new(
                 ErrorCode::METHOD_NOT_FOUND,
@@ -137,8 +142,8 @@ impl ServerHandler for Server {
         if method == "tools/call"
             && let Some(name) = params.get("name").and_then(Value::as_str)
         {
-            let tool = self.tool(name)?;
-            let message = format!("{} was not run: arguments must be an object", tool.name);
+            let tool = self.offer.tool_name(name)?;
+            let message = format!("{tool} was not run: arguments must be an object");
             let failure = Failure::new("invalid_arguments", message);
             let result = serde_json::to_value(failure.into_result());
             return result.map(CustomResult::new).map_err(|e| ErrorData::internal_error(e.to_string(), None));
@@ -153,7 +158,7 @@ impl ServerHandler for Server {
     ) -> Result<ListPromptsResult, ErrorData> {
         self.need::<ListPromptsRequestMethod>(Part::Prompts)?;
         no_cursor(request, "prompts")?;
-        let list = ListPromptsResult::with_all_items(prompts::listed(&self.profile));
+        let list = ListPromptsResult::with_all_items(self.offer.prompts());
         Ok(match is_stateless(&context) {
             true => list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private),
             false => list,
@@ -166,7 +171,7 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         self.need::<GetPromptRequestMethod>(Part::Prompts)?;
-        prompts::get(&self.profile, &request.name, request.arguments).map(GetPromptResponse::from)
+        self.offer.prompt(&request.name, request.arguments).map(GetPromptResponse::from)
     }
 
     async fn list_resources(
@@ -176,8 +181,7 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         self.need::<ListResourcesRequestMethod>(Part::Resources)?;
         let cursor = request.and_then(|params| params.cursor);
-        let listing = resources::list(&self.session, &self.profile, cursor.as_deref());
-        self.unless_cancelled(&context, listing).await
+        self.unless_cancelled(&context, self.offer.resources(cursor.as_deref())).await
     }
 
     async fn list_resource_templates(
@@ -187,8 +191,7 @@ impl ServerHandler for Server {
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         self.need::<ListResourceTemplatesRequestMethod>(Part::Resources)?;
         no_cursor(request, "templates")?;
-        let templates = resources::offered(&self.profile).map(|kind| kind.listed()).collect();
-        let list = ListResourceTemplatesResult::with_all_items(templates);
+        let list = ListResourceTemplatesResult::with_all_items(self.offer.templates());
         Ok(match is_stateless(&context) {
             true => list.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private),
             false => list,
@@ -201,10 +204,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         self.need::<ReadResourceRequestMethod>(Part::Resources)?;
-        let uri = resources::parse(&self.profile, &request.uri)?;
-        let reading =
-            async { resources::read(&self.session, &uri, &request.uri).await.map_err(Failure::into_error) };
-        let contents = self.unless_cancelled(&context, reading).await?;
+        let contents = self.unless_cancelled(&context, self.offer.read(&request.uri)).await?;
         Ok(ReadResourceResponse::from(ReadResourceResult::new(vec![contents])))
     }
 
@@ -231,7 +231,7 @@ impl ServerHandler for Server {
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         self.need::<SubscribeRequestMethod>(Part::Subscriptions).ok()?;
         let addresses = requested.resource_subscriptions.iter().flatten();
-        let accepted = addresses.filter(|address| follow::parse(&self.profile, address).is_ok());
+        let accepted = addresses.filter(|address| self.offer.check_followed(address).is_ok());
         Some(
             SubscriptionFilter::builder().resource_subscriptions(accepted.take(follow::MAX).cloned()).build(),
         )
@@ -248,7 +248,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         self.need::<CompleteRequestMethod>(Part::Completions)?;
-        self.unless_cancelled(&context, complete::complete(&self.session, &self.profile, request)).await
+        self.unless_cancelled(&context, self.offer.complete(request)).await
     }
 
     async fn on_initialized(&self, _: NotificationContext<RoleServer>) {}

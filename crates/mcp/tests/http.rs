@@ -69,7 +69,7 @@ async fn what_is_no_request_is_refused_with_the_reason() {
     let mut connection = web.connect().await;
     let chunked = web.headers(&[("Transfer-Encoding", "chunked")]);
     connection.send("POST", "/mcp", &chunked, "").await;
-    connection.raw(b"3e9\r\n").await;
+    connection.raw(format!("3e9\r\n{}", " ".repeat(1001)).as_bytes()).await;
     assert_eq!(connection.response().await.status, 413);
     let mut connection = web.connect().await;
     connection.raw(b"NONSENSE\r\n\r\n").await;
@@ -227,6 +227,44 @@ async fn a_stateless_client_that_hangs_up_ends_its_command_and_no_other() {
     world.machines.waiting_commands(1).await;
     drop(second);
     world.machines.waiting_commands(0).await;
+}
+
+#[tokio::test]
+async fn changes_are_told_on_a_stream_of_their_own_or_to_the_request_that_asked() {
+    let world = support::world().await;
+    let web = Web::of(&world).await;
+    let (session, _) = web.initialize("2025-11-25").await;
+    let headers = [("Mcp-Session-Id", session.as_str())];
+    web.post(&headers, &call(1, "workspace_create", json!({"name": "web"}))).await;
+    assert_eq!(web.ask("GET", "/mcp", &[headers[0], ("Accept", "application/json")], "").await.status, 406);
+    assert_eq!(web.ask("GET", "/mcp", &[("Mcp-Session-Id", "made-up")], "").await.status, 404);
+    let mut stream = web.connect().await;
+    stream.send("GET", "/mcp", &web.headers(&headers), "").await;
+    stream.until("\r\n\r\n").await;
+    let uri = "agentiso://workspace/web";
+    let subscribe =
+        json!({"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": uri}});
+    assert_eq!(web.post(&headers, &subscribe).await.json()["result"], json!({}));
+
+    let make = json!({"name": "workspace_create", "arguments": {"name": "lone"}});
+    web.stateless(json!(1), "tools/call", make).await;
+    let mut listening = web.connect().await;
+    let filter = json!({"resourceSubscriptions": ["agentiso://workspace/lone"]});
+    let params = json!({"notifications": filter, "_meta": support::stateless_meta()});
+    let listen = json!({"jsonrpc": "2.0", "id": "mine", "method": "subscriptions/listen", "params": params});
+    let modern = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "subscriptions/listen")];
+    listening.send("POST", "/mcp", &web.headers(&modern), &listen.to_string()).await;
+    listening.until("subscriptions/acknowledged").await;
+
+    web.post(&headers, &call(3, "workspace_stop", json!({"workspace_id": "web"}))).await;
+    assert!(stream.until("notifications/resources/updated").await.contains("text/event-stream"));
+    let stop = json!({"name": "workspace_stop", "arguments": {"workspace_id": "lone"}});
+    web.stateless(json!(2), "tools/call", stop).await;
+    let told = listening.until("notifications/resources/updated").await;
+    assert_eq!(told.matches("\"io.modelcontextprotocol/subscriptionId\":\"mine\"").count(), 2, "{told}");
+    // The stream ends with its session.
+    assert_eq!(web.ask("DELETE", "/mcp", &headers, "").await.status, 204);
+    stream.until("\r\n0\r\n\r\n").await;
 }
 
 #[tokio::test]

@@ -125,6 +125,33 @@ async fn the_board_of_a_team_gives_a_task_to_one_member() {
 }
 
 #[tokio::test]
+async fn whoever_has_a_task_of_the_board_is_working_until_it_is_done() {
+    let mut t = teams().await;
+    t.done(create("web", &["ann", "bob"])).await;
+    for title in ["Design", "Build", "Test"] {
+        t.done(json!({"action": "task_create", "name": "web", "title": title})).await;
+    }
+    let steps = [
+        ("task_claim", "task-001", "Working"),
+        ("task_claim", "task-002", "Working"),
+        ("task_start", "task-001", "Working"),
+        ("task_complete", "task-001", "Working"),
+        ("task_fail", "task-002", "Ready"),
+        ("task_claim", "task-003", "Working"),
+        ("task_release", "task-003", "Ready"),
+    ];
+    for (action, task, expected) in steps {
+        t.done(json!({"action": action, "name": "web", "agent": "ann", "task_id": task})).await;
+        let shown = t.done(json!({"action": "status", "name": "web"})).await;
+        let status = |member: usize| shown["members"][member]["agent_status"].as_str().unwrap();
+        assert_eq!((status(0), status(1)), (expected, "Ready"), "{action} {task}");
+        let state = if expected == "Working" { "Working" } else { "Ready" };
+        assert_eq!(shown["state"], state, "{action} {task}");
+        assert_eq!(t.card("web", "ann").unwrap()["status"], expected.to_lowercase(), "{action} {task}");
+    }
+}
+
+#[tokio::test]
 async fn a_board_needs_a_vault_and_a_team_does_not() {
     let world = support::world_without_vault().await;
     let mut client = Client::initialized(world.session(), "team", false).await;
@@ -142,7 +169,7 @@ async fn every_member_has_a_card() {
     let expected = json!({
         "name": "ann", "role": "lead", "skills": ["rust"], "description": "decides", "team": "web",
         "status": "ready", "workspace_id": made["member_workspace_ids"][0],
-        "endpoints": {"vsock_cid": null, "http_port": null, "ip": card["endpoints"]["ip"]},
+        "endpoints": {"vsock_cid": null, "http_port": 8080, "ip": card["endpoints"]["ip"]},
     });
     assert_eq!(card, expected);
     assert!(card["endpoints"]["ip"].is_string());

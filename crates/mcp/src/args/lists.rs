@@ -1,7 +1,7 @@
 //! Lists of things that are more than texts: workspaces, tasks, questions to the vault.
 
 use agentiso_core::names::{MAX_TASK_LEN, TaskName, WorkspaceRef};
-use agentiso_daemon::SwarmTask;
+use agentiso_daemon::{SwarmTask, VaultQuery, VaultQueryKind};
 use serde_json::{Map, Value, json};
 
 use super::names::{GuestFile, Workspace, name_schema};
@@ -182,6 +182,7 @@ impl Tasks {
                 command: command??,
                 workdir: workdir?,
                 env: env?.unwrap_or_default(),
+                vault_queries: Vec::new(),
             })
         })();
         task.filter(|_| problems.is_empty()).ok_or(problems)
@@ -225,7 +226,7 @@ impl Param for TaskNamed {
     }
 }
 
-/// Questions to the vault. They are checked; a server without a vault has nothing to answer them with.
+/// Questions to the notes.
 pub(crate) struct VaultQueries {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -244,13 +245,13 @@ impl VaultQueries {
 parameter!(VaultQueries);
 
 impl Param for VaultQueries {
-    type Output = ();
+    type Output = Vec<VaultQuery>;
 
-    fn parse(&self, value: Value) -> Result<(), Vec<String>> {
-        const KIND: Choice<()> = Choice {
+    fn parse(&self, value: Value) -> Result<Vec<VaultQuery>, Vec<String>> {
+        const KIND: Choice<VaultQueryKind> = Choice {
             name: "kind",
             about: "",
-            words: &[("search", ()), ("read", ())],
+            words: &[("search", VaultQueryKind::Search), ("read", VaultQueryKind::Read)],
             default: Some("search"),
             otherwise: None,
         };
@@ -258,14 +259,16 @@ impl Param for VaultQueries {
         let query = |item| {
             let mut object = object(item)?;
             let mut problems = Vec::new();
-            field(&mut object, &KIND, &mut problems);
-            if let Some(None) = field(&mut object, &QUERY, &mut problems) {
+            let kind = field(&mut object, &KIND, &mut problems);
+            let query = field(&mut object, &QUERY, &mut problems);
+            if let Some(None) = query {
                 problems.push(".query is missing".to_owned());
             }
             unknown(&object, "kind and query", &mut problems);
-            if problems.is_empty() { Ok(()) } else { Err(problems) }
+            let query = (|| Some(VaultQuery { kind: kind?.unwrap_or_default(), query: query?? }))();
+            query.filter(|_| problems.is_empty()).ok_or(problems)
         };
-        each(value, (0, self.max), "questions", query).map(drop)
+        each(value, (0, self.max), "questions", query)
     }
 }
 
@@ -303,8 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_checked_although_nobody_answers_them() {
-        assert!(QUERIES.parse(json!([{"query": "x"}, {"kind": "read", "query": "a.md"}])).is_ok());
+    fn questions_are_searches_unless_they_say_otherwise() {
+        let queries = QUERIES.parse(json!([{"query": "x"}, {"kind": "read", "query": "a.md"}])).unwrap();
+        let kinds: Vec<_> = queries.iter().map(|query| query.kind).collect();
+        assert_eq!(kinds, [VaultQueryKind::Search, VaultQueryKind::Read]);
+        assert_eq!(queries[1].query, "a.md");
         for wrong in [json!([{}]), json!([{"query": ""}]), json!([{"kind": "x", "query": "y"}]), json!("x")] {
             assert!(QUERIES.parse(wrong.clone()).is_err(), "{wrong}");
         }

@@ -1,32 +1,28 @@
 //! Telling clients that resources changed, in the way of either era.
 
+use futures::StreamExt;
 use futures::future::join_all;
 use rmcp::RoleServer;
 use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam};
 use rmcp::service::{RequestContext, SubscriptionContext, SubscriptionSink};
 
 use super::Server;
-use crate::answer::Failure;
-use crate::resources;
-use crate::resources::follow::{self, Followed};
+use crate::offer::Offer;
 
-impl Server {
+impl<O: Offer> Server<O> {
     /// Tells a client with a session about one resource, until it unsubscribes or goes.
     pub(super) async fn begin_telling(
         &self,
         address: String,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let uri = follow::parse(&self.profile, &address)?;
+        self.offer.check_followed(&address)?;
         // Whoever may not read it may not hear of it either.
-        let reading =
-            async { resources::read(&self.session, &uri, &address).await.map_err(Failure::into_error) };
-        self.unless_cancelled(&context, reading).await?;
-        let Some(mut followed) = Followed::begin(&self.session, uri).await else { return Ok(()) };
+        self.unless_cancelled(&context, self.offer.read(&address)).await?;
+        let mut changes = self.offer.follow(&address).await?;
         let (peer, told) = (context.peer, address.clone());
         self.subscriptions.add(&address, async move {
-            loop {
-                followed.changed().await;
+            while changes.next().await.is_some() {
                 let changed = ResourceUpdatedNotificationParam::new(told.clone());
                 if let Err(error) = peer.notify_resource_updated(changed).await {
                     tracing::debug!(%error, "a client cannot be told of a change");
@@ -56,10 +52,8 @@ impl Server {
 
     /// One of them.
     async fn tell(&self, sink: &SubscriptionSink, address: String) {
-        let Ok(uri) = follow::parse(&self.profile, &address) else { return };
-        let Some(mut followed) = Followed::begin(&self.session, uri).await else { return };
-        loop {
-            followed.changed().await;
+        let Ok(mut changes) = self.offer.follow(&address).await else { return };
+        while changes.next().await.is_some() {
             if let Err(error) = sink.notify_resource_updated(&address).await {
                 tracing::debug!(%error, "a client cannot be told of a change");
                 return;

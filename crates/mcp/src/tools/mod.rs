@@ -19,6 +19,7 @@ pub(crate) mod git_push;
 pub(crate) mod git_status;
 pub(crate) mod network_policy;
 pub(crate) mod port_forward;
+pub(crate) mod port_forward_remove;
 pub(crate) mod set_env;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_create;

@@ -76,6 +76,7 @@ fn output() -> Value {
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
+    let written = args.written(&WORKSPACE);
     let workspace = args.target(&WORKSPACE, &call.implied);
     let allow_internet = args.optional(&ALLOW_INTERNET);
     let allow_inter_vm = args.optional(&ALLOW_INTER_VM);
@@ -106,7 +107,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     Ok(Box::pin(async move {
         let info = call.session.change_policy(&workspace, &change).await?;
         Ok(Answer::json(json!({
-            "workspace_id": info.id,
+            // As the caller wrote it, which the tool contract has for this answer.
+            "workspace_id": written.unwrap_or_else(|| info.id.to_string()),
             "network_policy": view::policy(&info.network.policy),
         })))
     }))

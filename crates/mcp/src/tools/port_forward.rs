@@ -1,10 +1,11 @@
 //! `port_forward`: ports of the host that lead into a workspace.
 
+use agentiso_core::names::WorkspaceRef;
 use serde_json::{Value, json};
 
 use super::shared::WORKSPACE;
 use super::view::schema;
-use crate::answer::Answer;
+use crate::answer::{Answer, Failure};
 use crate::args::{Choice, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
@@ -21,10 +22,10 @@ const ACTION: Choice<Action> = Choice {
     name: "action",
     about: "What to do.",
     words: &[("add", Action::Add), ("remove", Action::Remove)],
-    default: None,
+    default: Some("add"),
     otherwise: None,
 };
-const GUEST_PORT: Integer = Integer {
+pub(super) const GUEST_PORT: Integer = Integer {
     name: "guest_port",
     about: "TCP port inside the workspace.",
     min: 1,
@@ -45,7 +46,7 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Reach a server inside a workspace at 127.0.0.1 of the host. Lasts until it is removed \
                   or the workspace is destroyed. The server must not listen on localhost alone.",
     slots: &[
-        Slot::Required(&ACTION),
+        Slot::Optional(&ACTION),
         Slot::Target(&WORKSPACE),
         Slot::Required(&GUEST_PORT),
         Slot::Optional(&HOST_PORT),
@@ -62,7 +63,8 @@ fn output() -> Value {
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
-    let action = args.required(&ACTION);
+    let action = args.optional(&ACTION).map(|action| action.unwrap_or(Action::Add));
+    let written = args.written(&WORKSPACE);
     let workspace = args.target(&WORKSPACE, &call.implied);
     let guest_port = args.required(&GUEST_PORT);
     let host_port = args.optional(&HOST_PORT);
@@ -75,14 +77,23 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             Action::Add => {
                 let (id, added) = call.session.forward_port(&workspace, guest_port, host_port).await?;
                 Ok(Answer::json(json!({
-                    "workspace_id": id, "guest_port": added.guest_port, "host_port": added.host_port,
+                    // As the caller wrote it, which the tool contract has for this answer.
+                    "workspace_id": written.unwrap_or_else(|| id.to_string()),
+                    "guest_port": added.guest_port,
+                    "host_port": added.host_port,
                 })))
             }
-            Action::Remove => {
-                let info = call.session.end_forward(&workspace, guest_port).await?;
-                let text = format!("Port {guest_port} of workspace {} is no longer forwarded.", info.name);
-                Ok(Answer::text(text, json!({ "workspace_id": info.id, "guest_port": guest_port })))
-            }
+            Action::Remove => remove(&call, &workspace, guest_port).await,
         }
     }))
+}
+
+pub(super) async fn remove(
+    call: &Call,
+    workspace: &WorkspaceRef,
+    guest_port: u16,
+) -> Result<Answer, Failure> {
+    let info = call.session.end_forward(workspace, guest_port).await?;
+    let text = format!("Port {guest_port} of workspace {} is no longer forwarded.", info.name);
+    Ok(Answer::text(text, json!({ "workspace_id": info.id, "guest_port": guest_port })))
 }

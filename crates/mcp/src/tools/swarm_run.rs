@@ -125,11 +125,11 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         args.complain(MERGE_TARGET.name, "is of no use without merge_strategy".to_owned());
     }
     let request = args.finish((|| {
-        vault_context?;
         let target = target?;
         Some(SwarmRequest {
             golden: golden?,
             snapshot: snapshot?,
+            name_prefix: None,
             tasks: tasks?,
             env: env?.unwrap_or_default(),
             merge: strategy?.map(|strategy| SwarmMerge { strategy, target }),
@@ -138,7 +138,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             cleanup: cleanup?.unwrap_or(true),
             allow_internet: allow_internet?,
             shared_context: shared_context?,
-            vault_context: None,
+            vault_queries: vault_context?.unwrap_or_default(),
             mcp_bridge: mcp_bridge?.unwrap_or(false),
         })
     })())?;
@@ -175,27 +175,22 @@ fn view(done: &SwarmDone, timeout: u64, mcp_bridge: bool) -> Value {
 }
 
 fn task_view(task: &TaskDone, timeout: u64) -> Value {
-    let (exit_code, stdout, stderr) = match &task.outcome {
-        TaskOutcome::Failed { reason } => (-1, String::new(), reason.clone()),
+    let (stdout, stderr) = match &task.outcome {
+        TaskOutcome::Failed { reason } => (String::new(), reason.clone()),
         TaskOutcome::Ran(outcome) => {
             let stdout = truncate::cut(&outcome.stdout, MAX_OUTPUT);
             let mut stderr = truncate::cut(&outcome.stderr, MAX_OUTPUT);
             if outcome.timed_out {
                 stderr.push_str(&format!("\n[the task timed out after {timeout} s and was killed]"));
             }
-            let code = match (outcome.timed_out, outcome.exit_code, outcome.signal) {
-                (false, Some(code), _) => code,
-                (false, None, Some(signal)) => 128 + signal,
-                (true, _, _) | (false, None, None) => -1,
-            };
-            (code, stdout, stderr)
+            (stdout, stderr)
         }
     };
     json!({
         "name": task.name,
         "workspace_id": task.workspace,
         "success": task.succeeded(),
-        "exit_code": exit_code,
+        "exit_code": task.exit_code(),
         "stdout": stdout,
         "stderr": stderr,
         "elapsed_ms": millis(task.elapsed),

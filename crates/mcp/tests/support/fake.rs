@@ -26,14 +26,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::disk::Disks;
 use super::guest::{FakeGuest, Waiting};
+use super::local::Ports;
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeMachines {
     /// Commands and boots that wait now.
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) disks: Disks,
+    pub(crate) ports: Ports,
     /// Memory of snapshots cannot be brought back.
     pub(crate) memory_is_lost: AtomicBool,
+    /// Nobody can tell how large disks are.
+    pub(crate) sizes_are_unknown: AtomicBool,
 }
 
 impl FakeMachines {
@@ -58,10 +62,12 @@ impl FakeMachines {
         if spec.hostname.contains("broken") {
             return Err(BootFailure::Failed { reason: "it is broken".to_owned() });
         }
+        let files = self.disks.files(spec.id);
+        let guest = FakeGuest::new(files, self.waiting.clone(), spec.id, self.ports.clone());
         let machine = Arc::new(FakeMachine {
             id: spec.id,
             disks: self.disks.clone(),
-            agent: Arc::new(FakeGuest::new(self.disks.files(spec.id), self.waiting.clone())),
+            agent: Arc::new(guest),
             off: watch::Sender::new(false),
         });
         spawned(machine.record()).await?;
@@ -227,7 +233,7 @@ impl Machines for FakeMachines {
     }
 
     fn volume_usage(&self, spec: &MachineSpec, _of: SizesOf) -> Option<VolumeUsage> {
-        Some(self.disks.usage(spec.id))
+        (!self.sizes_are_unknown.load(Ordering::SeqCst)).then(|| self.disks.usage(spec.id))
     }
 
     fn host_memory(&self) -> Option<HostMemory> {

@@ -7,8 +7,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use agentiso_core::ids::WorkspaceId;
 use agentiso_core::paths::GuestPath;
-use agentiso_daemon::machines::{ExecEvents, GuestAgent};
+use agentiso_daemon::machines::{ExecEvents, GuestAgent, LocalConnections};
 use agentiso_daemon::{
     AgentFailure, Captured, Command, DirEntry, DirListing, EntryKind, ExecEvent, ExecOutcome, ExecSpec,
     FileContent, GuestCode, JobQuery, JobState, JobSummary, ListOptions, WriteFile,
@@ -19,6 +20,7 @@ use futures::{FutureExt, StreamExt};
 
 use super::disk::SharedFiles;
 use super::jobs::FakeJobs;
+use super::local::Ports;
 
 /// Entries of a directory that are listed at once.
 const MAX_LISTED: usize = 3;
@@ -28,11 +30,13 @@ pub(crate) struct FakeGuest {
     pub(crate) files: SharedFiles,
     pub(crate) waiting: Arc<AtomicUsize>,
     jobs: FakeJobs,
+    id: WorkspaceId,
+    ports: Ports,
 }
 
 impl FakeGuest {
-    pub(crate) fn new(files: SharedFiles, waiting: Arc<AtomicUsize>) -> Self {
-        Self { files, jobs: FakeJobs::new(waiting.clone()), waiting }
+    pub(crate) fn new(files: SharedFiles, waiting: Arc<AtomicUsize>, id: WorkspaceId, ports: Ports) -> Self {
+        Self { files, jobs: FakeJobs::new(waiting.clone()), waiting, id, ports }
     }
 }
 
@@ -110,6 +114,10 @@ impl GuestAgent for FakeGuest {
 
     fn list_jobs(&self) -> BoxFuture<'_, Result<Vec<JobSummary>, AgentFailure>> {
         async move { Ok(self.jobs.list()) }.boxed()
+    }
+
+    fn listen(&self, _port: u16) -> BoxFuture<'_, Result<LocalConnections, AgentFailure>> {
+        async move { Ok(self.ports.listen(self.id)) }.boxed()
     }
 
     fn read_file<'a>(

@@ -6,6 +6,7 @@ mod disk;
 mod fake;
 mod guest;
 mod jobs;
+pub(crate) mod local;
 pub(crate) mod teams;
 pub(crate) mod web;
 

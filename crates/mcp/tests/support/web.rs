@@ -108,7 +108,7 @@ impl Web {
     /// A request that stands for itself, with the headers it must have.
     pub(crate) async fn stateless(&self, id: Value, method: &str, mut params: Value) -> Response {
         params["_meta"] = stateless_meta();
-        let name = params["name"].as_str().unwrap_or_default().to_owned();
+        let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default().to_owned();
         let headers =
             [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", method), ("Mcp-Name", name.as_str())];
         self.post(&headers, &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await
@@ -165,6 +165,20 @@ impl Connection {
 
     pub(crate) async fn response(&mut self) -> Response {
         tokio::time::timeout(PATIENCE, self.read_response()).await.expect("an answer in time")
+    }
+
+    /// All that has come, once these words are in it.
+    pub(crate) async fn until(&mut self, words: &str) -> String {
+        let reading = async {
+            loop {
+                let text = String::from_utf8_lossy(&self.buffer).into_owned();
+                if text.contains(words) {
+                    return text;
+                }
+                self.more().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.expect("the words in time")
     }
 
     async fn read_response(&mut self) -> Response {

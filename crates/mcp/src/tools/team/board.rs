@@ -22,7 +22,13 @@ pub(super) async fn run(session: &Session, team: TeamName, task: OfTask) -> Resu
         | OfTask::Complete { agent, .. }
         | OfTask::Release { agent, .. } => drop(session.check_team_member(team.as_str(), agent)?),
     }
-    Ok(session.vault(move |vault| act(vault, &team, task)).await?)
+    let changes = !matches!(task, OfTask::List);
+    let name = team.clone();
+    let done = session.vault(move |vault| act(vault, &name, task)).await?;
+    if changes {
+        session.board_changed(&team).await;
+    }
+    Ok(done)
 }
 
 /// Blocks: it is run where that does no harm.

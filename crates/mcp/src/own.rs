@@ -1,0 +1,152 @@
+//! What agentiso offers in one session: the tools of its profile, and the resources and prompts that follow from them.
+
+use agentiso_core::names::WorkspaceRef;
+use agentiso_core::suggest::nearest;
+use agentiso_daemon::{Session, SessionKind};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use rmcp::model::{
+    CompleteRequestParams, CompleteResult, ErrorData, GetPromptResult, JsonObject, ListResourcesResult,
+    Prompt, ResourceContents, ResourceTemplate, Tool as ListedTool,
+};
+
+use crate::answer::{Answer, Failure};
+use crate::args::{Implied, Reader};
+use crate::offer::{Asked, Offer, Part, Running};
+use crate::profile::Profile;
+use crate::registry::{Call, Tool};
+use crate::resources::follow::{self, Followed};
+use crate::{complete, instructions, prompts, registry, resources};
+
+pub(crate) struct Own {
+    session: Session,
+    profile: Profile,
+}
+
+impl Own {
+    pub(crate) fn new(session: Session, profile: Profile) -> Self {
+        Self { session, profile }
+    }
+
+    fn tool(&self, name: &str) -> Result<&'static Tool, ErrorData> {
+        self.profile.find(name).ok_or_else(|| {
+            let shown: String = name.chars().take(80).collect();
+            let offered: Vec<&str> = self.profile.tools().map(|tool| tool.name).collect();
+            let advice = match nearest(name, offered.iter().copied()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("the tools are {}", offered.join(", ")),
+            };
+            let message = if registry::find(name).next().is_some() {
+                format!("tool {shown:?} is not offered in this session; the tools are {}", offered.join(", "))
+            } else {
+                format!("unknown tool {shown:?}; {advice}")
+            };
+            ErrorData::invalid_params(message, None)
+        })
+    }
+
+    /// Which workspace is meant when none is named.
+    fn implied(&self) -> Implied {
+        if let SessionKind::Bound(id) = self.session.kind() {
+            return Implied::Workspace(WorkspaceRef::Id(id));
+        }
+        if !self.profile.is_core() {
+            return Implied::Never;
+        }
+        let owned: Vec<_> = self.session.list(None).into_iter().filter(|info| info.owned).collect();
+        match owned.as_slice() {
+            [one] => Implied::Workspace(WorkspaceRef::Id(one.id)),
+            [] => Implied::Unclear("this session owns no workspace; workspace_create makes one".to_owned()),
+            many => {
+                let names: Vec<&str> = many.iter().map(|info| info.name.as_str()).collect();
+                Implied::Unclear(format!("this session owns {}: {}", many.len(), names.join(", ")))
+            }
+        }
+    }
+}
+
+impl Offer for Own {
+    fn instructions(&self) -> String {
+        instructions::render(&self.profile)
+    }
+
+    fn has(&self, part: Part) -> bool {
+        match part {
+            Part::Tools => true,
+            Part::Prompts => prompts::offered(&self.profile).next().is_some(),
+            Part::Resources => resources::offered(&self.profile).next().is_some(),
+            Part::Subscriptions => resources::offered(&self.profile).any(|kind| kind.what.tells()),
+            Part::Completions => self.has(Part::Prompts) || self.has(Part::Resources),
+        }
+    }
+
+    fn tools(&self) -> Vec<ListedTool> {
+        let short = self.profile.is_core();
+        self.profile.tools().map(|tool| tool.listed(short)).collect()
+    }
+
+    fn tool_name(&self, name: &str) -> Result<&'static str, ErrorData> {
+        self.tool(name).map(|tool| tool.name)
+    }
+
+    fn begin(&self, asked: Asked<'_>) -> Result<Running, ErrorData> {
+        let tool = self.tool(asked.tool)?;
+        let call = Call {
+            session: self.session.clone(),
+            progress: asked.progress,
+            implied: self.implied(),
+            max_read: self.profile.max_read(),
+        };
+        let session = self.session.clone();
+        // Whatever is answered with an error is counted.
+        let refuse = move |failure: Failure| {
+            session.count_error(failure.code);
+            failure.into_result()
+        };
+        Ok(match (tool.prepare)(Reader::new(tool.slots, asked.arguments), call) {
+            Ok(running) => running.map(|outcome| outcome.map_or_else(refuse, Answer::into_result)).boxed(),
+            Err(invalid) => std::future::ready(refuse(Failure::invalid(tool.name, invalid))).boxed(),
+        })
+    }
+
+    fn prompts(&self) -> Vec<Prompt> {
+        prompts::listed(&self.profile)
+    }
+
+    fn prompt(&self, name: &str, arguments: Option<JsonObject>) -> Result<GetPromptResult, ErrorData> {
+        prompts::get(&self.profile, name, arguments)
+    }
+
+    async fn resources(&self, cursor: Option<&str>) -> Result<ListResourcesResult, ErrorData> {
+        resources::list(&self.session, &self.profile, cursor).await
+    }
+
+    fn templates(&self) -> Vec<ResourceTemplate> {
+        resources::offered(&self.profile).map(|kind| kind.listed()).collect()
+    }
+
+    async fn read(&self, address: &str) -> Result<ResourceContents, ErrorData> {
+        let uri = resources::parse(&self.profile, address)?;
+        resources::read(&self.session, &uri, address).await.map_err(Failure::into_error)
+    }
+
+    fn check_followed(&self, address: &str) -> Result<(), ErrorData> {
+        follow::parse(&self.profile, address).map(drop)
+    }
+
+    async fn follow(&self, address: &str) -> Result<BoxStream<'static, ()>, ErrorData> {
+        let uri = follow::parse(&self.profile, address)?;
+        Ok(match Followed::begin(&self.session, uri).await {
+            Some(followed) => stream::unfold(followed, |mut followed| async {
+                followed.changed().await;
+                Some(((), followed))
+            })
+            .boxed(),
+            None => stream::pending().boxed(),
+        })
+    }
+
+    async fn complete(&self, request: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
+        complete::complete(&self.session, &self.profile, request).await
+    }
+}
