@@ -300,7 +300,11 @@ pub(crate) fn refused(error: ControlError) -> Failure {
 fn show(display: &Display, event: &Event) {
     match event {
         Event::Progress { step, fraction } => display.update(step, *fraction),
-        Event::Started { .. } | Event::Output { .. } | Event::Flow(_) | Event::FlowsLost { .. } => {}
+        Event::Started { .. }
+        | Event::Output { .. }
+        | Event::TaskDone(_)
+        | Event::Flow(_)
+        | Event::FlowsLost { .. } => {}
     }
 }
 

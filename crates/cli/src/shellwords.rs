@@ -9,7 +9,7 @@ pub(crate) fn command_line(words: &[String]) -> String {
     }
 }
 
-fn quote(word: &str) -> String {
+pub(crate) fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -154,6 +154,12 @@ impl Client {
         TestWorkspace::new(self, created)
     }
 
+    /// A workspace that is there already, by its name or id.
+    pub fn existing(&self, wanted: &str) -> TestWorkspace<'_> {
+        let info = self.tool("workspace_info", json!({"workspace_id": wanted})).json();
+        TestWorkspace::new(self, info)
+    }
+
     /// Messages that answered no request, oldest first.
     pub fn unsolicited(&self) -> Vec<Value> {
         self.inbox.lock().expect("no panic with the inbox held").other.clone()

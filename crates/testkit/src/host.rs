@@ -1,5 +1,6 @@
 //! A server of its own for one test.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -28,7 +29,12 @@ pub struct HostOptions {
     pub parent: PathBuf,
     /// The network namespace that its daemon and machines run in; the test's own if there is none.
     pub namespace: Option<String>,
+    /// Whether it has what root may do, if the test has it.
+    pub privileged: bool,
 }
+
+/// Runs a program of root's that may do no more than anybody else with their own files.
+const UNPRIVILEGED: [&str; 4] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"];
 
 impl Default for HostOptions {
     fn default() -> Self {
@@ -42,6 +48,7 @@ impl Default for HostOptions {
             base_image: "debian-minimal".to_owned(),
             parent: PathBuf::from("/tmp"),
             namespace: None,
+            privileged: true,
         }
     }
 }
@@ -89,6 +96,11 @@ impl TestHost {
         self.dir.path()
     }
 
+    /// The binary under test.
+    pub fn program(&self) -> &Path {
+        &self.binary
+    }
+
     pub fn data(&self) -> PathBuf {
         self.dir().join("data")
     }
@@ -122,15 +134,19 @@ impl TestHost {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("agentiso starts")
     }
 
-    fn command(&self) -> Command {
-        let mut command = match &self.options.namespace {
-            None => Command::new(&self.binary),
-            Some(name) => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", name]).arg(&self.binary);
-                command
-            }
-        };
+    /// `agentiso` in this host's environment, for what the other ways to run it do not do.
+    pub fn command(&self) -> Command {
+        let HostOptions { namespace, privileged, .. } = &self.options;
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(name) = namespace {
+            words.extend(["ip", "netns", "exec", name].map(OsString::from));
+        }
+        if !privileged && rustix::process::geteuid().is_root() {
+            words.extend(UNPRIVILEGED.map(OsString::from));
+        }
+        words.push(self.binary.clone().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.dir()).env("RUST_LOG", "warn");
         command.envs(self.options.environment.iter().map(|(k, v)| (k, v)));

@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod create;
 mod daemon;
+mod dashboard;
 mod exec;
 mod fork;
 mod image;
@@ -12,6 +13,7 @@ mod jobs;
 mod logs;
 mod mcp_token;
 mod net;
+mod orchestrate;
 mod ps;
 mod restore;
 mod rm;
@@ -88,6 +90,8 @@ enum Command {
     Net(net::Arguments),
     McpToken(mcp_token::Arguments),
     Vault(vault::Arguments),
+    Orchestrate(orchestrate::Arguments),
+    Dashboard(dashboard::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
 }
@@ -120,6 +124,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Net(arguments) => net::run(&context, arguments),
         Command::McpToken(arguments) => mcp_token::run(&context, &arguments),
         Command::Vault(arguments) => vault::run(&context, arguments),
+        Command::Orchestrate(arguments) => orchestrate::run(&context, &arguments),
+        Command::Dashboard(arguments) => dashboard::run(&context, &arguments),
         Command::Image(arguments) => image::run(&context, arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

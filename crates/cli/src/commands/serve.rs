@@ -1,6 +1,7 @@
 //! `agentiso serve`: the bridge between an MCP client on our standard streams, or several over HTTP, and the daemon.
 
 mod http;
+mod metrics;
 mod token_file;
 
 use std::io::{self, IsTerminal};
@@ -25,6 +26,9 @@ use crate::runtime;
 /// With --http it serves any number of clients at http://ADDR/mcp until it is interrupted. They need the bearer token
 /// that is in a file only you can read; the first start makes it. HTTP is not encrypted: beyond this host, put a proxy
 /// with TLS or an SSH tunnel in front.
+///
+/// With --metrics-port, http://127.0.0.1:PORT/metrics shows what the daemon counts, as OpenMetrics text, and /healthz whether
+/// it answers; docs/metrics.md tells what there is.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,6 +36,7 @@ Examples:
   agentiso serve --tools core
   agentiso serve --tools exec,file_read,workspace_create
   agentiso serve --read-only --config /etc/agentiso.toml
+  agentiso serve --metrics-port 9184
   agentiso serve --http 127.0.0.1:3111
   agentiso serve --http 127.0.0.1:3111 --token-file /etc/agentiso.token
   agentiso serve --http 10.0.0.5:3111 --http-allow-remote --http-host agents.example")]
@@ -42,13 +47,17 @@ pub(crate) struct Arguments {
     /// Offer only tools that change nothing
     #[arg(long)]
     read_only: bool,
+    /// Serve metrics at this port of 127.0.0.1; 0 takes a free one
+    #[arg(long, value_name = "PORT")]
+    metrics_port: Option<u16>,
     #[command(flatten)]
     http: http::HttpArguments,
 }
 
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let metrics = arguments.metrics_port;
     if arguments.http.address().is_none() && io::stdin().is_terminal() {
-        return wait_on_terminal(context);
+        return wait_on_terminal(context, metrics);
     }
     let tools = arguments.tools.as_deref().unwrap_or(&context.config.server.tools);
     if let Err(error) = Profile::parse(tools, arguments.read_only) {
@@ -56,13 +65,17 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     }
     let options = McpOptions { tools: arguments.tools, read_only: arguments.read_only };
     if let Some(address) = arguments.http.address() {
-        return http::run(context, address, &arguments.http, options);
+        return http::run(context, address, &arguments.http, options, metrics);
     }
     let runtime = runtime::runtime()?;
-    let socket = runtime.block_on(connect(context, options))?;
-    // The runtime has done its part; bytes are carried by threads.
+    let socket = runtime.block_on(async {
+        serve_metrics(context, metrics).await?;
+        connect(context, options).await
+    })?;
+    // Bytes are carried by threads; what is left to the runtime are metrics, and they end with the pipe.
+    let ended = pipe::run(io::stdin(), io::stdout(), socket);
     runtime.shutdown_background();
-    match pipe::run(io::stdin(), io::stdout(), socket) {
+    match ended {
         Ok(End::Client) => Ok(ExitCode::SUCCESS),
         Ok(End::Daemon) => {
             Err(Failure::new("the daemon ended while the client was connected").hint(format!(
@@ -74,6 +87,15 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Result<ExitCode, F
     }
 }
 
+/// Metrics are there before the first client is. They are served until the runtime ends.
+async fn serve_metrics(context: &Context, port: Option<u16>) -> Result<(), Failure> {
+    if let Some(port) = port {
+        let metrics = metrics::Metrics::bind(context, port).await?;
+        tokio::spawn(metrics.serve());
+    }
+    Ok(())
+}
+
 /// A connection for threads, which wait for its bytes.
 async fn connect(context: &Context, options: McpOptions) -> Result<UnixStream, Failure> {
     let stream = client::connect_mcp(context, options).await?.into_std()?;
@@ -81,10 +103,11 @@ async fn connect(context: &Context, options: McpOptions) -> Result<UnixStream, F
     Ok(stream)
 }
 
-fn wait_on_terminal(context: &Context) -> Result<ExitCode, Failure> {
+fn wait_on_terminal(context: &Context, metrics: Option<u16>) -> Result<ExitCode, Failure> {
     let program =
         std::env::current_exe().map_or_else(|_| "agentiso".to_owned(), |path| path.display().to_string());
     runtime::runtime()?.block_on(async {
+        serve_metrics(context, metrics).await?;
         Client::open(context).await?;
         eprintln!(
             "agentiso serve speaks MCP on standard input, and this is a terminal. Let a client start it instead, for \

@@ -41,7 +41,10 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
             (Event::Flow(record), false) => record.to_string(),
             (Event::FlowsLost { count }, true) => serde_json::json!({ "lost": count }).to_string(),
             (Event::FlowsLost { count }, false) => format!("… {count} lines were lost"),
-            (Event::Progress { .. } | Event::Started { .. } | Event::Output { .. }, _) => return,
+            (
+                Event::Progress { .. } | Event::Started { .. } | Event::Output { .. } | Event::TaskDone(_),
+                _,
+            ) => return,
         };
         if let Err(error) = output::line(&line) {
             failed.get_or_insert(error);

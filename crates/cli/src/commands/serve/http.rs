@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::token_file;
+use super::{serve_metrics, token_file};
 use crate::client::{self, Client};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -45,6 +45,7 @@ pub(super) fn run(
     address: SocketAddr,
     arguments: &HttpArguments,
     options: McpOptions,
+    metrics: Option<u16>,
 ) -> Result<ExitCode, Failure> {
     if !address.ip().to_canonical().is_loopback() && !arguments.allow_remote {
         let sentence = format!("{address} can be reached from other hosts, and HTTP is not encrypted");
@@ -53,6 +54,7 @@ pub(super) fn run(
         ));
     }
     runtime::runtime()?.block_on(async {
+        serve_metrics(context, metrics).await?;
         // Before the first client comes: it makes the directories, and says what is wrong to whoever can mend it.
         Client::open(context).await?;
         let default = context.config.paths.http_token();

@@ -1,0 +1,96 @@
+//! What machines take of the host, as the kernel tells of their processes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Instant;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_daemon::control::wire::Workspace;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Usage {
+    /// Of one processor, since the look before; `None` at the first.
+    pub(super) cpu_percent: Option<f64>,
+    pub(super) memory_bytes: u64,
+}
+
+/// One process at one time.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    pid: i32,
+    ticks: u64,
+    at: Instant,
+}
+
+/// The look before, to compare with.
+#[derive(Debug, Default)]
+pub(super) struct Sampler(BTreeMap<WorkspaceId, Sample>);
+
+impl Sampler {
+    /// Looks at every machine that has a process. One that cannot be looked at is left out.
+    pub(super) fn look(&mut self, workspaces: &[Workspace]) -> BTreeMap<WorkspaceId, Usage> {
+        let before = std::mem::take(&mut self.0);
+        let mut usage = BTreeMap::new();
+        for workspace in workspaces {
+            let Some(pid) = workspace.pid else { continue };
+            let Some((ticks, memory_bytes)) = read(pid) else { continue };
+            let sample = Sample { pid, ticks, at: Instant::now() };
+            let earlier = before.get(&workspace.id).filter(|earlier| earlier.pid == pid);
+            let cpu_percent = earlier.map(|earlier| percent(earlier, &sample));
+            usage.insert(workspace.id, Usage { cpu_percent, memory_bytes });
+            self.0.insert(workspace.id, sample);
+        }
+        usage
+    }
+}
+
+fn percent(earlier: &Sample, later: &Sample) -> f64 {
+    let seconds = later.at.duration_since(earlier.at).as_secs_f64().max(0.001);
+    let ticks = later.ticks.saturating_sub(earlier.ticks) as f64;
+    100.0 * ticks / rustix::param::clock_ticks_per_second() as f64 / seconds
+}
+
+/// Ticks of the processor that a process has used, and the memory it has.
+fn read(pid: i32) -> Option<(u64, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some((ticks(&stat)?, pages * rustix::param::page_size() as u64))
+}
+
+/// Fields 14 and 15 of proc_pid_stat(5). The second may hold anything, and ends with the last parenthesis.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn ticks_are_read_behind_a_name_that_looks_like_fields() {
+        let stat = "7 (a) 1 (2) R 1 2 3 4 5 6 7 8 9 10 250 40 0 0 20 0 1 0 100";
+        assert_eq!(ticks(stat), Some(290));
+        assert_eq!((ticks(""), ticks("7 (a) R 1")), (None, None));
+    }
+
+    #[test]
+    fn half_a_processor_is_fifty_percent() {
+        let at = Instant::now();
+        let per_second = rustix::param::clock_ticks_per_second();
+        let earlier = Sample { pid: 1, ticks: 100, at };
+        let later = Sample { pid: 1, ticks: 100 + per_second, at: at + Duration::from_secs(2) };
+        assert!((percent(&earlier, &later) - 50.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_process_that_exists_can_be_looked_at() {
+        let (_, memory) = read(std::process::id() as i32).unwrap();
+        assert!(memory > 0);
+        assert_eq!(read(-1), None);
+    }
+}

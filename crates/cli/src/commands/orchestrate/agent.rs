@@ -1,0 +1,58 @@
+//! The command that runs an agent in a worker.
+//!
+//! Which agent is decided in the guest, because only the image knows. Both read what else they should know from standard
+//! input, so a knowledge base may be larger than an argument can be.
+
+use crate::shellwords;
+
+const SCRIPT: &str = include_str!("agent.sh");
+
+/// For `/bin/sh -c`. The prompt is a parameter and never part of the script.
+pub(super) fn command(prompt: &str) -> String {
+    format!("set -- {}\n{SCRIPT}", shellwords::quote(prompt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::{Command, Output};
+
+    /// An agent that shows its arguments and its standard input.
+    fn install(bin: &Path, name: &str) {
+        let path = bin.join(name);
+        std::fs::write(&path, "#!/bin/sh\nprintf '%s|' \"$0\" \"$@\"\ncat\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn run(bin: &Path, prompt: &str, context: Option<&Path>) -> Output {
+        let mut shell = Command::new("/bin/sh");
+        shell.arg("-c").arg(command(prompt)).env_clear();
+        shell.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).env("HOME", bin);
+        shell.envs(context.map(|path| ("VAULT_CONTEXT", path))).output().unwrap()
+    }
+
+    #[test]
+    fn claude_is_taken_before_opencode_and_gets_prompt_and_notes() {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = dir.path().join("notes");
+        std::fs::write(&notes, "known").unwrap();
+        let prompt = "it's $HOME; `id`\n-p";
+        install(dir.path(), "opencode");
+        let said = |output: Output| String::from_utf8(output.stdout).unwrap();
+        let bin = dir.path().display();
+        assert_eq!(said(run(dir.path(), prompt, None)), format!("{bin}/opencode|run|{prompt}|"));
+        install(dir.path(), "claude");
+        assert_eq!(said(run(dir.path(), prompt, Some(&notes))), format!("{bin}/claude|-p|{prompt}|known"));
+    }
+
+    #[test]
+    fn an_image_without_an_agent_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = run(dir.path(), "x", None);
+        assert_eq!(output.status.code(), Some(127));
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains("neither claude nor opencode"), "{words}");
+    }
+}

@@ -1,0 +1,9 @@
+# The prompt is $1; what the notes know about it comes on standard input.
+PATH="$PATH:/usr/local/bin:$HOME/.local/bin:$HOME/.opencode/bin"
+if command -v claude >/dev/null 2>&1; then
+  exec claude -p "$1" <"${VAULT_CONTEXT:-/dev/null}"
+elif command -v opencode >/dev/null 2>&1; then
+  exec opencode run "$1" <"${VAULT_CONTEXT:-/dev/null}"
+fi
+echo "agentiso: this image has no agent: neither claude nor opencode is in its PATH" >&2
+exit 127
