@@ -1,41 +1,9 @@
 #!/usr/bin/env python3
 """agentiso over HTTP through the Python SDK of MCP, in both eras of the protocol."""
 
-import os
-import subprocess
-
 import common
+import http_server
 import python_client
-
-STOP_SECONDS = 15
-
-
-class Http:
-    """`agentiso serve --http` on a port of its own."""
-
-    def __init__(self, command):
-        self.process = subprocess.Popen(
-            [*command, "--http", "127.0.0.1:0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "RUST_LOG": "warn"},
-        )
-        self.url = self.after("MCP at ")
-        with open(self.after("token in "), encoding="ascii") as file:
-            self.token = file.read().strip()
-
-    def after(self, words):
-        line = self.process.stdout.readline()
-        assert line.startswith(words), f"{line!r} is not {words!r} and more"
-        return line[len(words) :].strip()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(STOP_SECONDS)
 
 
 async def stories(tally, server, http):
@@ -75,7 +43,7 @@ def body(tally, options):
     python_client.in_own_environment(options.cache.resolve())
     import anyio
 
-    with common.Server(options.command) as server, Http(server.command) as http:
+    with common.Server(options.command) as server, http_server.Http.of(server) as http:
         anyio.run(stories, tally, server, http)
 
 

@@ -1,9 +1,8 @@
 //! `./x docs`: the documents against the repository.
 //!
 //! Relative links must lead somewhere, `./x` chores that a document names must exist, and so must the tests in
-//! docs/security.md. That the references
-//! of commands, configuration and tools match the code is tested beside that code; `--update` rewrites the
-//! generated ones.
+//! docs/security.md and docs/contract.md. That the references of commands, configuration and tools match the code is
+//! tested beside that code; `--update` rewrites the generated ones.
 
 mod guards;
 

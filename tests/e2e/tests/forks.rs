@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
+use agentiso_testkit::{HostOptions, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 /// What must differ between two machines, by name.
@@ -63,6 +63,32 @@ fn a_fork_with_memory_has_the_running_process_and_an_identity_of_its_own() {
     source.write("/workspace/shared", "yours\n");
     assert_eq!(a.read("/workspace/shared"), "mine\n");
     assert_eq!(b.read("/workspace/shared"), "common\n");
+}
+
+#[test]
+fn without_privileges_nothing_is_missing() {
+    let host = host_or_skip!(HostOptions { privileged: false, ..HostOptions::default() });
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    let daemon = host.daemon().expect("a daemon runs").pid;
+    let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
+    let may: Vec<_> = status.lines().filter(|line| line.starts_with("CapEff:")).collect();
+    assert_eq!(may, ["CapEff:\t0000000000000000"], "it has privileges");
+    source.sh("echo 1 > /run/counter; nohup sh -c 'while sleep 0.2; do echo x >> /run/counter; done' >/dev/null 2>&1 &");
+    source.snapshot("disk");
+    source.snapshot_with_memory("memory");
+    let fork = source.fork("memory");
+    let count = |machine: &TestWorkspace<'_>| machine.sh("wc -l < /run/counter").parse::<u32>().unwrap();
+    let before = count(&fork);
+    eventually("the fork's process goes on", Duration::from_secs(20), || count(&fork) > before);
+    source.restore("memory");
+    assert!(count(&source) >= 1, "its process was there");
+    source.restore("disk");
+    assert_eq!(source.exec("test -e /run/counter").exit_code, 1, "a disk has no processes");
+    assert_no_identity_is_shared(&[&source, &fork]);
+    source.destroy();
+    fork.destroy();
+    host.assert_no_workspaces_left();
 }
 
 fn host_seconds() -> i64 {

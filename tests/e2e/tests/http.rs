@@ -1,7 +1,7 @@
 //! MCP over HTTP: clients of `agentiso serve --http`, and what runs inside workspaces.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 
 use agentiso_testkit::{Client, HostOptions, Process, TestHost, eventually, host_or_skip};
@@ -181,6 +181,56 @@ fn what_runs_in_a_workspace_uses_mcp_on_itself_alone() {
     client.tool("workspace_adopt", json!({"force": true}));
     assert_eq!(from_inside(&client, &a, &token_a, "", &initialize()).status(), "200");
     for workspace in [a.as_str(), b.as_str(), "gold"] {
+        client.tool("workspace_destroy", json!({"workspace_id": workspace}));
+    }
+    host.assert_no_workspaces_left();
+}
+
+/// What a machine hears at a port of the gateway.
+fn heard(client: &Client, workspace: &str, port: u16) -> String {
+    let call = format!(
+        "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); alarm 20; \
+         connect(S, sockaddr_in({port}, inet_aton(\"10.42.0.1\"))) or do {{ print \"$!\"; exit }}; print <S>"
+    );
+    let ran = client.tool("exec", json!({"workspace_id": workspace, "command": format!("perl -e '{call}'")}));
+    ran.json()["stdout"].as_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_model_server_of_the_host_is_there_for_workspaces_with_a_token() {
+    let models = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = models.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for connection in models.incoming() {
+            let _ = connection.and_then(|mut connection| connection.write_all(b"a model"));
+        }
+    });
+    let config = format!("[mcp_bridge]\nenabled = true\nollama_port = {port}\nmodel = \"small\"\n");
+    let host = host_or_skip!(HostOptions { config, max_workspaces: 4, ..HostOptions::default() });
+    let client = host.client();
+    let gold = client.workspace_with(json!({"name": "gold"}));
+    gold.snapshot("golden");
+    assert_eq!(heard(&client, "gold", port), "Connection refused");
+    let log = host.cli_ok(&["net", "log", "gold"]);
+    assert!(log.contains("refused") && log.contains(&format!("10.42.0.1:{port}")), "{log}");
+    let tasks = json!([{"name": "a", "command": "cat /root/.config/opencode/config.jsonc"}]);
+    let arguments = json!({"golden_workspace": "gold", "snapshot_name": "golden", "tasks": tasks, "mcp_bridge": true,
+        "cleanup": false});
+    let done = client.tool("swarm_run", arguments).json();
+    let worker = done["tasks"][0]["workspace_id"].as_str().expect("an id");
+    let config = done["tasks"][0]["stdout"].as_str().expect("text");
+    let config: Value = serde_json::from_str(config).expect("JSON");
+    assert_eq!(
+        (&config["provider"], &config["model"], &config["baseURL"]),
+        (&json!("ollama"), &json!("small"), &json!(format!("http://10.42.0.1:{port}/v1"))),
+        "{config}"
+    );
+    assert_eq!(heard(&client, worker, port), "a model");
+    host.cli_ok(&["mcp-token", "gold"]);
+    assert_eq!(heard(&client, "gold", port), "a model");
+    host.cli_ok(&["mcp-token", "gold", "--revoke"]);
+    assert_eq!(heard(&client, "gold", port), "Connection refused");
+    for workspace in [worker, "gold"] {
         client.tool("workspace_destroy", json!({"workspace_id": workspace}));
     }
     host.assert_no_workspaces_left();

@@ -1,8 +1,12 @@
 //! The command line, as a person or a script uses it.
 
-use std::process::Output;
+use std::io::Read as _;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use agentiso_testkit::{HostOptions, TestHost, host_or_skip};
+use agentiso_testkit::{
+    HostOptions, Process, TestHost, eventually, host_or_skip, processes_mentioning, record_skip,
+};
 use serde_json::Value;
 
 fn refused(output: &Output, parts: &[&str]) {
@@ -96,7 +100,7 @@ fn status_needs_no_daemon_and_flags_what_died() {
     assert!(host.cli(&["status"]).status.success());
     assert!(host.daemon().is_none(), "status started a daemon");
     host.cli_ok(&["create", "victim"]);
-    let machine = agentiso_testkit::Process::open(host.machines()[0]).unwrap();
+    let machine = Process::open(host.machines()[0]).unwrap();
     host.kill_daemon();
     machine.kill();
     let status = host.cli_ok(&["status"]);
@@ -111,4 +115,99 @@ fn a_check_says_what_was_picked() {
         assert!(text.to_lowercase().contains(part), "{part} is not in {text}");
     }
     assert!(json(&host, &["check", "--json"]).is_object());
+}
+
+#[test]
+fn on_a_terminal_there_is_no_client_and_serve_waits_for_a_signal() {
+    let host = host_or_skip!();
+    let serve = format!("{} serve -c {}", host.program().display(), host.config_path().display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &serve, "/dev/null"]).env("RUST_LOG", "warn");
+    script.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut terminal = match script.spawn() {
+        Ok(terminal) => terminal,
+        Err(error) => return record_skip(&format!("no terminal: script cannot be started: {error}")),
+    };
+    let typed = terminal.stdin.take();
+    let is_serve = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(host.program().as_os_str().as_encoded_bytes())
+            && line.windows(7).any(|part| part == b"\0serve\0")
+    };
+    let find = || processes_mentioning(host.dir()).into_iter().find(is_serve);
+    eventually("serve has started the daemon", Duration::from_secs(60), || {
+        host.daemon().is_some() && find().is_some()
+    });
+    let serving = Process::open(find().unwrap()).unwrap();
+    assert!(!serving.ends_within(Duration::from_secs(1)), "it waits");
+    serving.signal(rustix::process::Signal::TERM);
+    serving.wait_gone(Duration::from_secs(30));
+    drop(typed);
+    let mut shown = String::new();
+    terminal.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    assert!(terminal.wait().unwrap().success());
+    assert!(shown.contains("terminal") && !shown.contains("jsonrpc"), "{shown}");
+    assert!(host.daemon().is_some(), "the daemon goes on");
+}
+
+#[test]
+fn the_shell_has_the_commands_of_the_contract() {
+    let host = host_or_skip!();
+    let text = |arguments: &[&str]| {
+        let output = host.cli(arguments);
+        let all = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(all).unwrap())
+    };
+    assert_eq!(text(&["check"]).0, Some(0));
+    let (code, said) = text(&["init", "--yes", "--pool-path", "/nosuch"]);
+    assert!(code == Some(0) && said.contains("ignores it"), "what is there is kept: {said}");
+
+    let config = std::fs::read_to_string(host.config_path()).unwrap();
+    std::fs::write(host.config_path(), config.replace("[server]\n", "[server]\ntools = \"core\"\n")).unwrap();
+    let listed = |client: &agentiso_testkit::Client| {
+        let list = client.request("tools/list", serde_json::json!({})).result();
+        list["tools"].as_array().unwrap().len()
+    };
+    let client = host.client();
+    assert_eq!(listed(&client), 8, "as the configuration says");
+    let wide = host.raw_client(&["--tools", "full"]);
+    wide.initialize();
+    assert_eq!(listed(&wide), 31, "unless the command says otherwise");
+    let id = client.workspace_with(serde_json::json!({"name": "box"})).id;
+    drop((client, wide));
+    let (code, status) = text(&["status"]);
+    assert_eq!(code, Some(0));
+    let header = status.lines().find(|line| line.starts_with("NAME")).unwrap();
+    assert_eq!(
+        header.split_whitespace().collect::<Vec<_>>(),
+        ["NAME", "STATE", "IP", "IMAGE", "CREATED", "SNAPSHOTS"]
+    );
+    let (_, logs) = text(&["logs", "box"]);
+    assert!(logs.contains("box, and ready"), "{logs}");
+    assert_eq!(text(&["logs", &id[..8], "--lines", "50"]), (Some(0), logs));
+    assert!(text(&["logs", "box", "-n", "0"]).1.contains("console: empty"));
+    assert_eq!(text(&["logs", "nobody"]).0, Some(1));
+    assert_eq!(text(&["team-status", "nobody"]).0, Some(1));
+    host.cli_ok(&["rm", "box"]);
+    host.stop_daemon();
+
+    std::fs::write(host.state_file(), "{ not json").unwrap();
+    let (code, status) = text(&["status"]);
+    assert!(code == Some(0) && status.contains("cannot be read"), "{status}");
+    let config = std::fs::read_to_string(host.config_path()).unwrap();
+    std::fs::write(host.config_path(), format!("{config}[vm]\nkernel_path = \"/nosuch/vmlinuz\"\n")).unwrap();
+    let (code, found) = text(&["check"]);
+    assert!(code == Some(1) && found.contains("/nosuch/vmlinuz"), "{found}");
+    std::fs::write(host.config_path(), "[network]\nsubnet_prefix = 31\n").unwrap();
+    for command in [
+        ["check"].as_slice(),
+        &["status"],
+        &["serve"],
+        &["logs", "x"],
+        &["team-status", "x"],
+        &["init", "-y"],
+    ] {
+        let (code, said) = text(command);
+        assert!(code != Some(0) && said.contains("subnet_prefix"), "{command:?}: {said}");
+    }
 }

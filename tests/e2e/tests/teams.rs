@@ -94,6 +94,28 @@ fn members_of_a_team_work_together_and_go_together() {
     assert_eq!((&late["exit_code"], &late["stdout"]), (&json!(-1), &json!("begun\n")), "{late}");
     assert_eq!(sh(&client, "web.bob", "cat /proc/[0-9]*/comm | grep -c sleep || true"), "0", "it was killed");
 
+    let board = |action: &str, more: Value| {
+        let mut arguments = json!({"action": action, "name": "web", "agent": "ann"});
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        team(&client, arguments)
+    };
+    let status = |member: usize| {
+        let status = team(&client, json!({"action": "status", "name": "web"}));
+        status["members"][member]["agent_status"].clone()
+    };
+    let card = || -> Value {
+        serde_json::from_slice(&std::fs::read(notes.path().join("teams/web/cards/ann.json")).unwrap())
+            .unwrap()
+    };
+    let id = board("task_create", json!({"title": "read it"}))["task_id"].clone();
+    assert_eq!(board("task_claim", json!({"task_id": id}))["claimed"], true);
+    assert_eq!(
+        (status(0), &card()["status"], &card()["endpoints"]["http_port"]),
+        (json!("Working"), &json!("working"), &json!(8080))
+    );
+    board("task_complete", json!({"task_id": id}));
+    assert_eq!((status(0), &card()["status"]), (json!("Ready"), &json!("ready")));
+
     let table = host.cli_ok(&["team-status", "web"]);
     assert!(
         table.contains("team web: Ready") && table.contains("ann") && table.contains("running"),
@@ -163,5 +185,95 @@ fn tasks_go_on_while_the_daemon_is_killed() {
     assert!(ended.iter().all(|result| result["stdout"] == "1\n"), "{ended:?}");
     assert_eq!(sh(&next, "web.bob", "wc -l < /ran"), "5", "none ran twice");
     team(&next, json!({"action": "destroy", "name": "web"}));
+    host.assert_no_workspaces_left();
+}
+
+/// The smallest image has no curl.
+const ASK: &str = r#"use Socket;
+my ($method, $path, $body) = (@ARGV, "");
+socket(S, PF_INET, SOCK_STREAM, 6); alarm 20;
+connect(S, sockaddr_in(8080, inet_aton("127.0.0.1"))) or do { print "{}"; exit };
+select S; $| = 1; select STDOUT;
+print S "$method $path HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: ", length($body), "\r\n\r\n$body";
+$_ = join "", <S>; s/.*?\r\n\r\n//s; print;
+"#;
+
+/// What a program in a member's machine is answered; an empty object if nobody listens.
+fn ask(client: &Client, workspace: &str, request: &str) -> Value {
+    let said = sh(client, workspace, &format!("perl /root/ask.pl {request}"));
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+}
+
+/// Whether a program could take the port.
+fn port_is_free(client: &Client, workspace: &str) -> bool {
+    let bind = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); print bind(S, sockaddr_in(8080, INADDR_ANY)) ? 1 : 0";
+    sh(client, workspace, &format!("perl -e '{bind}'")) == "1"
+}
+
+fn received(client: &Client, agent: &str) -> Value {
+    team(client, json!({"action": "receive", "name": "web", "agent": agent}))
+}
+
+#[test]
+fn a_member_has_its_messages_inside_its_machine_and_nobody_else_has() {
+    let host = host_or_skip!();
+    let client = host.client();
+    make(&client, "web", &["ann", "bob"], None);
+    client.tool("file_write", json!({"workspace_id": "web.bob", "path": "/root/ask.pl", "content": ASK}));
+    eventually("the port is open", PATIENCE, || ask(&client, "web.bob", "GET /health")["status"] == "ready");
+    let health = ask(&client, "web.bob", "GET /health");
+    assert!(health["uptime_secs"].is_u64() && health["version"].is_string(), "{health}");
+
+    // A message is given once, in one place or the other.
+    for content in ["one", "two"] {
+        let sent =
+            json!({"action": "message", "name": "web", "agent": "ann", "to": "bob", "content": content});
+        team(&client, sent);
+    }
+    let got = ask(&client, "web.bob", "GET /messages");
+    assert_eq!((&got["count"], &got["agent"]), (&json!(2), &json!("bob")), "{got}");
+    assert_eq!((&got["messages"][0]["from"], &got["messages"][1]["content"]), (&json!("ann"), &json!("two")));
+    assert_eq!(received(&client, "bob")["count"], 0);
+    assert_eq!(ask(&client, "web.bob", "GET /messages")["count"], 0);
+
+    let sent = ask(&client, "web.bob", r#"POST /messages '{"to": "ann", "content": "done"}'"#);
+    assert_eq!((&sent["status"], &sent["from"]), (&json!("delivered"), &json!("bob")), "{sent}");
+    let got = received(&client, "ann");
+    assert_eq!((&got["count"], &got["messages"][0]["from"]), (&json!(1), &json!("bob")), "{got}");
+    let task = r#"POST /messages '{"to": "ann", "content": "{}", "message_type": "task_assignment"}'"#;
+    assert_eq!(ask(&client, "web.bob", task)["error"]["code"], "not_allowed");
+    let forged = r#"POST /messages '{"from": "ann", "to": "ann", "content": "x"}'"#;
+    assert_eq!(ask(&client, "web.bob", forged)["error"]["code"], "bad_message");
+    let nobody = r#"POST /messages '{"to": "eve", "content": "x"}'"#;
+    assert_eq!(ask(&client, "web.bob", nobody)["error"]["code"], "not_a_member");
+
+    // Others find the port free, also a fork whose memory was a member's.
+    assert!(!port_is_free(&client, "web.bob"));
+    let snapshot =
+        json!({"action": "create", "workspace_id": "web.bob", "name": "s", "include_memory": true});
+    client.tool("snapshot", snapshot);
+    let fork = json!({"workspace_id": "web.bob", "snapshot_name": "s", "new_name": "copy"});
+    client.tool("workspace_fork", fork);
+    eventually("a fork is no member", PATIENCE, || port_is_free(&client, "copy"));
+    assert_eq!(ask(&client, "copy", "GET /messages"), json!({}));
+
+    // What was not fetched is there for the next daemon, and after a restart of the machine.
+    team(
+        &client,
+        json!({"action": "message", "name": "web", "agent": "ann", "to": "bob", "content": "three"}),
+    );
+    host.kill_daemon();
+    let next = host.client();
+    next.tool("workspace_adopt", json!({}));
+    next.tool("workspace_stop", json!({"workspace_id": "web.bob"}));
+    next.tool("workspace_start", json!({"workspace_id": "web.bob"}));
+    let mut got = json!(null);
+    eventually("it is served again", PATIENCE, || {
+        got = ask(&next, "web.bob", "GET /messages");
+        got["count"] == 1
+    });
+    assert_eq!(got["messages"][0]["content"], "three");
+    team(&next, json!({"action": "destroy", "name": "web"}));
+    next.tool("workspace_destroy", json!({"workspace_id": "copy"}));
     host.assert_no_workspaces_left();
 }

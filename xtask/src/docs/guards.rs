@@ -1,4 +1,5 @@
-//! docs/security.md against the code: every weakness has its line, and every test that a line names is there.
+//! docs/security.md and docs/contract.md against the code: every weakness has its line, every line of the contract names a
+//! test, and every test that is named is there.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,22 +12,47 @@ const WEAKNESSES: usize = 68;
 /// Names of tests are sentences; what has fewer joints is a key or a tool.
 const JOINTS_OF_A_TEST: usize = 3;
 
+const SECURITY: &str = "docs/security.md";
+const CONTRACT: &str = "docs/contract.md";
+
 pub(super) fn problems(root: &Path) -> Result<Vec<String>> {
-    let document = root.join("docs/security.md");
-    let text = std::fs::read_to_string(&document).context("reading docs/security.md")?;
     let mut functions = HashSet::new();
     for part in ["crates", "tests", "xtask"] {
         collect(&root.join(part), &mut functions)?;
     }
-    let missing = named_tests(&text).filter(|test| !functions.contains(*test));
-    let mut problems: Vec<String> =
-        missing.map(|test| format!("docs/security.md: there is no test {test}")).collect();
-    let mut numbers: Vec<usize> = numbers(&text).collect();
-    numbers.sort_unstable();
-    if !numbers.iter().copied().eq(1..=WEAKNESSES) {
-        problems.push(format!("docs/security.md: not each of 1 to {WEAKNESSES} has one line"));
+    let mut problems = Vec::new();
+    for document in [SECURITY, CONTRACT] {
+        let text =
+            std::fs::read_to_string(root.join(document)).with_context(|| format!("reading {document}"))?;
+        let missing = named_tests(&text).filter(|test| !functions.contains(*test));
+        problems.extend(missing.map(|test| format!("{document}: there is no test {test}")));
+        match document {
+            SECURITY if !is_complete(&text) => {
+                problems.push(format!("{document}: not each of 1 to {WEAKNESSES} has one line"));
+            }
+            CONTRACT => {
+                let unguarded = unguarded(&text);
+                problems.extend(unguarded.map(|point| format!("{document}: {point} has no test")));
+            }
+            _ => {}
+        }
     }
     Ok(problems)
+}
+
+fn is_complete(text: &str) -> bool {
+    let mut numbers: Vec<usize> = numbers(text).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().eq(1..=WEAKNESSES)
+}
+
+/// The numbers of points, such as `1.4.7`, whose line names no test.
+fn unguarded(text: &str) -> impl Iterator<Item = &str> {
+    let points = text.lines().filter_map(|line| {
+        let (point, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        point.starts_with(|c: char| c.is_ascii_digit()).then_some((point, rest))
+    });
+    points.filter(|(_, rest)| named_tests(rest).next().is_none()).map(|(point, _)| point)
 }
 
 /// The names of all functions in the Rust files below a directory.
@@ -80,7 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn every_test_of_the_document_is_there() {
+    fn a_point_without_a_test_is_found() {
+        let text =
+            "| | what | tests |\n| 0.1 | a | `one_two_three_four` |\n| 1.2.3 | b | `max_workspaces` |\n";
+        assert_eq!(unguarded(text).collect::<Vec<_>>(), ["1.2.3"]);
+    }
+
+    #[test]
+    fn every_test_of_the_documents_is_there() {
         assert_eq!(problems(&crate::shell::root()).unwrap(), Vec::<String>::new());
     }
 }

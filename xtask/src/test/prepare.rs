@@ -33,7 +33,9 @@ impl Prepared {
 
 pub(crate) fn prepare() -> Result<Prepared> {
     tools::ensure("nextest")?;
-    shell::run(shell::cargo().args(["build", "--package", "agentiso", "--features", FEATURES]))?;
+    // The examples are servers that clients are tested with.
+    let packages = ["build", "--package", "agentiso", "--package", "agentiso-mcp", "--bins", "--examples"];
+    shell::run(shell::cargo().args(packages).args(["--features", FEATURES]))?;
     let binary = target_dir()?.join("debug/agentiso");
     let cache = if can_boot() { Some(fill_cache(&binary)?) } else { None };
     Ok(Prepared { binary, cache })

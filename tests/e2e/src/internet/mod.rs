@@ -13,6 +13,7 @@
 //! the guest, and that nothing arrived shows here. The addresses are those for documentation, so nothing leaves the
 //! machine even if a route were missing.
 
+mod repositories;
 mod services;
 
 use std::process::Output;
@@ -21,6 +22,7 @@ use agentiso_testkit::HostOptions;
 use tempfile::TempDir;
 
 use crate::namespace::{Namespace, sweep};
+use repositories::Repositories;
 use services::Services;
 
 /// A server outside that goes by several names.
@@ -52,6 +54,13 @@ pub const HELLO_PORT: u16 = 7;
 pub const KEEPING_PORT: u16 = 9;
 pub const TELLING_PORT: u16 = 81;
 
+/// The commits of the repository that is there from the beginning.
+pub const DRAFTS: [&[(&str, &str)]; 3] = [
+    &[("README", "a first draft\n")],
+    &[("README", "a second draft\n")],
+    &[("README", "hello from the repository\n")],
+];
+
 #[derive(Debug)]
 pub struct Internet {
     // Dropped in this order: the servers end before the namespaces they are in.
@@ -59,6 +68,7 @@ pub struct Internet {
     at_home: Services,
     host: Namespace,
     outside: Namespace,
+    repositories: Repositories,
     dir: TempDir,
 }
 
@@ -80,16 +90,19 @@ impl Internet {
         host.set("net/ipv4/conf/out/forwarding", "1")?;
         let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
         services::certificate(dir.path())?;
-        services::repository(dir.path())?;
+        let repositories = Repositories::below(dir.path());
+        repositories.make("project.git", &DRAFTS)?;
         let at_home = Services::start(&host, "host", dir.path())?;
         let servers = Services::start(&outside, "outside", dir.path())?;
-        Ok(Self { servers, at_home, host, outside, dir })
+        Ok(Self { servers, at_home, host, outside, repositories, dir })
     }
 
     /// A host of agentiso in the host's namespace.
     pub fn host_options(&self, network: &str) -> HostOptions {
         let config = format!("[network]\ndns_servers = [\"{RESOLVER}\"]\n{network}");
-        HostOptions { config, namespace: Some(self.host.name.clone()), ..HostOptions::default() }
+        // The gateway must do without; the bridge cannot.
+        let privileged = network.contains("\"bridge\"");
+        HostOptions { config, namespace: Some(self.host.name.clone()), privileged, ..HostOptions::default() }
     }
 
     /// What the servers outside were asked, one line each: `dns NAME TYPE`, `http ADDRESS HOST PATH`, `tls NAME`,
@@ -116,6 +129,24 @@ impl Internet {
     /// The same from outside.
     pub fn greeting_from_outside(&self, address: &str, port: u64) -> String {
         greeting(&self.outside, address, port)
+    }
+
+    /// Has the servers offer one more repository, which may be cloned and pushed to; one below `private` by `ann` with
+    /// the password `hunter22`. Each commit adds its files to those before it. There is a `project.git` already.
+    pub fn repository(&self, name: &str, commits: &[&[(&str, &str)]]) {
+        self.repositories.make(name, commits).expect("git makes a repository");
+    }
+
+    /// What git says in a repository of the servers, without the last newline.
+    pub fn git(&self, name: &str, words: &[&str]) -> String {
+        self.repositories.git(name, words, "").expect("git knows what to do")
+    }
+
+    /// What a shell of the host says.
+    pub fn sh_at_host(&self, command: &str) -> String {
+        let output = self.host.command("sh").args(["-ec", command]).output().expect("a shell starts");
+        assert!(output.status.success(), "{command}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// The certificate that the servers' own is signed with.

@@ -1,4 +1,5 @@
 """The servers of one namespace. Each tells on standard output, a line at a time, what it was asked."""
+import base64
 import http.server
 import os
 import resource
@@ -80,7 +81,7 @@ class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         here, host = self.connection.getsockname()[0], self.headers.get("Host", "nobody")
         tell("http", here, host, self.path)
-        if self.path.startswith("/project.git/"):
+        if ".git/" in self.path:
             return self.repository()
         if self.path.startswith("/redirect/"):
             self.send_response(302)
@@ -100,11 +101,17 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.repository()
 
     def repository(self):
-        """What git's own program answers."""
+        """What git's own program answers. Below /private it wants a password."""
         path, _, query = self.path.partition("?")
+        who = "Basic " + base64.b64encode(b"ann:hunter22").decode()
+        if path.startswith("/private/") and self.headers.get("Authorization") != who:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="private"')
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         environment = dict(
             os.environ,
-            GIT_PROJECT_ROOT=DIR,
+            GIT_PROJECT_ROOT=DIR + "/repositories",
             GIT_HTTP_EXPORT_ALL="1",
             GIT_CONFIG_COUNT="1",
             GIT_CONFIG_KEY_0="safe.directory",

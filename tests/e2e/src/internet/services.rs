@@ -74,16 +74,6 @@ pub(super) fn certificate(dir: &Path) -> Result<(), String> {
     shell(dir, steps)
 }
 
-/// A repository with one commit in `dir`, bare, to be cloned by whoever may.
-pub(super) fn repository(dir: &Path) -> Result<(), String> {
-    let steps = "\
-        export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 && \
-        git init -q -b main seed && cd seed && echo 'hello from the repository' > README && git add README && \
-        git -c user.name=nobody -c user.email=nobody@good.test commit -q -m first && cd .. && \
-        git clone -q --bare seed project.git";
-    shell(dir, steps)
-}
-
 fn shell(dir: &Path, steps: &str) -> Result<(), String> {
     let output = Command::new("sh").args(["-c", steps]).current_dir(dir).output();
     let output = output.map_err(|error| error.to_string())?;

@@ -2,5 +2,4 @@
 
 mod merge;
 mod remote;
-mod server;
 mod swarm;

@@ -35,8 +35,8 @@ fn forks_are_merged_with_every_strategy_and_what_does_not_fit_changes_nothing() 
         commit(&golden, "base.txt", "1\ngolden\n3\n");
         let merge = |sources: &[&TestWorkspace<'_>]| {
             let sources: Vec<&str> = sources.iter().map(|ws| ws.id.as_str()).collect();
-            let arguments =
-                json!({"source_workspaces": sources, "target_workspace": golden.id, "strategy": strategy});
+            let arguments = json!({"source_workspaces": sources, "target_workspace": golden.id, "strategy": strategy,
+                "commit_message": "bring home"});
             client.tool("workspace_merge", arguments).json()
         };
         let before = state(&golden);
@@ -49,6 +49,12 @@ fn forks_are_merged_with_every_strategy_and_what_does_not_fit_changes_nothing() 
         assert_eq!(merged["merged_sources"], json!([one.id, two.id]));
         let applied: Vec<&Value> = (0..3).map(|n| &merged["results"][n]["commits_applied"]).collect();
         assert_eq!(applied, [&json!(2), &json!(0), &json!(1)]);
+        let merges = match strategy {
+            "branch-per-source" => "bring home (workspace worker-2)\nbring home (workspace worker-1)",
+            _ => "",
+        };
+        assert_eq!(golden.sh("cd /workspace && git log --merges --format=%s"), merges, "{strategy}");
+        assert_eq!(golden.sh("cd /workspace && git branch --format='%(refname:short)'"), "main");
         assert_eq!(golden.read("/workspace/one.txt"), "1\n2\n");
         assert_eq!(golden.sh("wc -c < /workspace/two.bin"), "2");
         assert_eq!(golden.tool("git_status", json!({})).json()["dirty"], false);

@@ -1,21 +1,16 @@
 //! Clone, change, commit, push; and what is said when one of them cannot be.
 
-use agentiso_testkit::{host_or_skip, record_skip};
+use agentiso_e2e::internet::DRAFTS;
+use agentiso_e2e::internet_or_skip;
+use agentiso_testkit::host_or_skip;
 use serde_json::json;
-
-use crate::server::{GitServer, host};
 
 #[test]
 fn a_repository_is_cloned_changed_and_pushed() {
-    let test = host_or_skip!(host());
-    let root = test.dir().join("repositories");
-    std::fs::create_dir(&root).unwrap();
-    let server = match GitServer::start(&root) {
-        Ok(server) => server,
-        Err(reason) => return record_skip(&reason),
-    };
-    server.repository("one.git");
-    server.repository("private/two.git");
+    let internet = internet_or_skip!();
+    internet.repository("one.git", &DRAFTS);
+    internet.repository("private/two.git", &DRAFTS);
+    let test = host_or_skip!(internet.host_options(""));
     let client = test.client();
     let ws = client.workspace();
 
@@ -29,9 +24,9 @@ fn a_repository_is_cloned_changed_and_pushed() {
 
     let cloned = ws.tool("git_clone", json!({"url": url})).json();
     assert_eq!((&cloned["success"], &cloned["path"]), (&json!(true), &json!("/workspace")));
-    assert_eq!(cloned["commit_sha"], server.git("one.git", &["rev-parse", "main"]));
+    assert_eq!(cloned["commit_sha"], internet.git("one.git", &["rev-parse", "main"]));
     assert_eq!((&cloned["branch"], &cloned["depth"]), (&json!("main"), &json!(null)));
-    assert_eq!(ws.read("/workspace/README"), "line 3\n");
+    assert_eq!(ws.read("/workspace/README"), "hello from the repository\n");
     let status = ws.tool("git_status", json!({})).json();
     assert_eq!((&status["branch"], &status["dirty"]), (&json!("main"), &json!(false)));
     assert_eq!(ws.tool_error("git_clone", json!({"url": url})).code(), "not_empty");
@@ -69,8 +64,8 @@ fn a_repository_is_cloned_changed_and_pushed() {
         (&pushed["success"], &pushed["branch"], &pushed["remote"]),
         (&json!(true), &json!("main"), &json!("origin"))
     );
-    assert_eq!(server.git("one.git", &["rev-parse", "main"]), made["commit_sha"]);
-    assert_eq!(server.git("one.git", &["log", "-1", "--format=%s %an", "main"]), format!("{message} Bo"));
+    assert_eq!(internet.git("one.git", &["rev-parse", "main"]), made["commit_sha"]);
+    assert_eq!(internet.git("one.git", &["log", "-1", "--format=%s %an", "main"]), format!("{message} Bo"));
 
     // Another history than the remote's.
     ws.sh("cd /workspace && git reset -q --hard HEAD~1");
@@ -94,4 +89,11 @@ fn a_repository_is_cloned_changed_and_pushed() {
     assert_eq!(right.json()["url"], "http://***@git.test/private/two.git");
     assert_eq!(ws.sh("git -C /root/deep/two rev-list --count HEAD"), "1");
     assert_eq!(ws.sh("ls -A /root/two 2>/dev/null | wc -l"), "0", "nothing is left of a clone that failed");
+
+    // A machine that was there before is prepared as well, and what is in the way is cleared.
+    ws.write("/workspace/stray", "x\n");
+    let prepare = json!({"name": ws.name, "git_url": url, "setup_commands": ["test ! -e /workspace/stray"]});
+    let ready = client.tool("workspace_prepare", prepare).json();
+    assert_eq!((&ready["workspace_id"], &ready["snapshot_name"]), (&json!(ws.id), &json!("golden")));
+    assert_eq!(ws.sh("cd /workspace && git status --porcelain && git rev-list --count HEAD"), "4");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentiso_testkit::{HostOptions, eventually, host_or_skip};
+use agentiso_testkit::{Client, HostOptions, TestHost, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 #[test]
@@ -67,5 +67,42 @@ fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
     let next = host.client();
     next.tool("workspace_adopt", json!({}));
     next.tool("workspace_destroy", json!({"workspace_id": "gold"}));
+    host.assert_no_workspaces_left();
+}
+
+fn names(client: &Client) -> Vec<Value> {
+    let list = client.tool("workspace_list", json!({})).json();
+    list.as_array().unwrap().iter().map(|one| one["name"].clone()).collect()
+}
+
+#[test]
+fn a_swarm_that_is_under_way_when_the_daemon_ends_is_gone_with_it() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let gold = client.workspace_with(json!({"name": "gold"}));
+    gold.snapshot_with_memory("live");
+    client.hang_up();
+    let task = |name: &str| json!({"name": name, "command": "sleep 1000"});
+    // Workers that were to stay go as well: nobody was told of them.
+    for (end, cleanup) in [(TestHost::kill_daemon as fn(&TestHost), true), (TestHost::stop_daemon, false)] {
+        let client = host.client();
+        client.tool("workspace_adopt", json!({}));
+        let swarm = json!({"golden_workspace": "gold", "snapshot_name": "live", "cleanup": cleanup,
+            "tasks": [task("a"), task("b")]});
+        let _never = client.start_tool("swarm_run", swarm);
+        eventually("the workers run", Duration::from_secs(120), || {
+            let running = client.tool("workspace_list", json!({"state_filter": "running"})).json();
+            running.as_array().unwrap().len() == 3 && host.machines().len() == 3
+        });
+        end(&host);
+        let left = host.workspace_dirs();
+        assert_eq!(left, if cleanup { 3 } else { 1 }, "only a crash leaves something for the next daemon");
+        let next = host.client();
+        eventually("the workers are gone", Duration::from_secs(60), || names(&next) == ["gold"]);
+        eventually("and all of theirs", Duration::from_secs(30), || {
+            host.workspace_dirs() == 1 && host.machines().len() == usize::from(cleanup)
+        });
+    }
+    host.client().tool("workspace_destroy", json!({"workspace_id": "gold"}));
     host.assert_no_workspaces_left();
 }
