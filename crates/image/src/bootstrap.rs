@@ -73,7 +73,12 @@ pub(crate) async fn run(
         let detail = line.strip_prefix("I: ").unwrap_or(line);
         report(Progress { phase: Phase::Bootstrap, percent, detail: Some(detail.to_owned()) });
     };
-    let result = Tool::new("mmdebstrap", "mmdebstrap", LIMIT)
+    let tool = match mode {
+        Mode::Root => Tool::with_own_mounts,
+        // It has a namespace of its own for everything.
+        Mode::Unshare => Tool::new,
+    };
+    let result = tool("mmdebstrap", "mmdebstrap", LIMIT)
         .args(arguments(mode, recipe, &apt.suite, &apt.sources_list, proxy, output))
         .env("TMPDIR", &scratch.path)
         .env("SOURCE_DATE_EPOCH", EPOCH.to_string())

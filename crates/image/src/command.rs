@@ -94,8 +94,23 @@ pub(crate) struct Tool {
 impl Tool {
     /// `package` is what a user installs to get `program`.
     pub(crate) fn new(program: &'static str, package: &'static str, limit: Duration) -> Self {
+        Self::started_by(&[], program, package, limit)
+    }
+
+    /// For root: what the program mounts nobody else sees, and it is gone with the program. Somebody who looks around in
+    /// it would otherwise keep it from being unmounted.
+    pub(crate) fn with_own_mounts(program: &'static str, package: &'static str, limit: Duration) -> Self {
+        Self::started_by(&["unshare", "--mount", "--propagation=private"], program, package, limit)
+    }
+
+    fn started_by(
+        starter: &[&str],
+        program: &'static str,
+        package: &'static str,
+        limit: Duration,
+    ) -> Self {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", WATCHED, "sh", program]).env_clear();
+        command.args(["-c", WATCHED, "sh"]).args(starter).arg(program).env_clear();
         for name in KEPT_VARIABLES {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -307,6 +322,21 @@ mod tests {
     async fn a_missing_program_names_its_package() {
         let tool = Tool::new("agentiso-no-such-program", "some-package", SHORT);
         assert!(tool.run().await.unwrap_err().to_string().contains("apt-get install some-package"));
+    }
+
+    #[tokio::test]
+    async fn what_root_mounts_is_gone_with_the_program_also_while_somebody_looks_around_in_it() {
+        if !rustix::process::geteuid().is_root() {
+            agentiso_testkit::record_skip("only root mounts anything outside a namespace of its own");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mounts = "mkdir m && mount -t tmpfs none m && echo > m/inside && test -e m/inside";
+        let tool = Tool::with_own_mounts("sh", "dash", SHORT).args(["-c", mounts]).current_dir(dir.path());
+        tool.run().await.unwrap();
+        assert!(!dir.path().join("m/inside").exists());
+        let seen = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!seen.contains(dir.path().to_str().unwrap()));
     }
 
     #[tokio::test]
