@@ -77,10 +77,13 @@ impl Runner {
             Recovery::Interrupted { machine, snapshot } => {
                 self.shared.machines.halt(&self.spec, machine.as_ref()).await;
                 let name = self.name_of(snapshot).map_or_else(|_| snapshot.to_string(), String::from);
+                // Whether the disk had been switched is known before anybody sees the workspace at rest, and is in the
+                // ledger with it: another crash finds nothing that says there was a restore.
+                self.shared.set_status(&self.id, Status::Restoring { snapshot, machine: None });
+                self.settle_or_warn().await;
+                self.note_origin().await;
                 self.stopped(Some(format!("going back to snapshot {name} was cut short; restore it again")))
                     .await;
-                self.note_origin().await;
-                self.shared.save_or_warn("a restore was cut short").await;
                 Existence::Exists
             }
             Recovery::Remove => match self.destroy().await {
