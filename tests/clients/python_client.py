@@ -149,7 +149,11 @@ class Story:
         done = await self.on("exec", command="echo out; echo err >&2; exit 3", env={"A": "1"}, workdir="/")
         assert done.structured_content == {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}, text_of(done)
         assert json.loads(text_of(done)) == done.structured_content
-        cut = await self.on("exec", command="seq 100000", max_output_bytes=8192)
+        asked = await self.on("exec", command="seq 100000", max_output_bytes=8192)
+        stdout = asked.structured_content["stdout"]
+        assert stdout.startswith("1\n2\n") and "\n[TRUNCATED " in stdout[8000:], stdout[-200:]
+        cut = await self.on("exec", command="seq 100000")
+        assert len(text_of(cut)) < 16000, len(text_of(cut))
         stdout = cut.structured_content["stdout"]
         assert stdout.startswith("1\n2\n") and "\n[TRUNCATED " in stdout and stdout.endswith("100000\n"), stdout[-200:]
 

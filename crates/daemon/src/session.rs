@@ -233,6 +233,11 @@ impl Session {
         })
     }
 
+    /// Whether a workspace of which nothing is said reaches the internet.
+    pub fn has_internet_by_default(&self) -> bool {
+        self.default_network().policy.allow_internet
+    }
+
     fn default_network(&self) -> NetworkInfo {
         let config = &self.shared().config.network;
         let policy = NetworkPolicy {

@@ -81,8 +81,8 @@ impl Offer for Own {
     }
 
     fn tools(&self) -> Vec<ListedTool> {
-        let short = self.profile.is_core();
-        self.profile.tools().map(|tool| tool.listed(short)).collect()
+        let (short, internet) = (self.profile.is_core(), self.session.has_internet_by_default());
+        self.profile.tools().map(|tool| tool.listed(short, internet)).collect()
     }
 
     fn tool_name(&self, name: &str) -> Result<&'static str, ErrorData> {

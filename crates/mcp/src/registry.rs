@@ -75,9 +75,12 @@ pub(crate) const EARLIER: &[(&str, &Tool, &str)] = &[
     ("snapshot_diff", &tools::snapshot_diff::TOOL, "snapshot"),
 ];
 
-/// Tools that speak to hosts beyond the machine they work on. All others stay in it: guests have no network unless they
-/// are given one.
+/// Tools that speak to hosts beyond the machine they work on.
 const OPEN_WORLD: &[&str] = &["git_clone", "git_push", "workspace_prepare"];
+
+/// Tools that run what they are told to inside a machine. They stay in it unless machines are given a network when they are
+/// made.
+const RUN_COMMANDS: &[&str] = &["exec", "exec_background", "exec_parallel", "swarm_run", "workspace_fork"];
 
 /// What a call runs with, besides its arguments.
 pub(crate) struct Call {
@@ -106,6 +109,7 @@ pub(crate) struct Tool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hints {
     pub(crate) read_only: bool,
+    /// What is lost cannot be had again. Inside a machine nothing is: that is what machines, and their snapshots, are for.
     pub(crate) destructive: bool,
     pub(crate) idempotent: bool,
 }
@@ -116,13 +120,15 @@ impl Hints {
 
 impl Tool {
     /// As clients see it. The short form is for small models: the workspace may be left out, and there is no schema
-    /// of the answer, which they do not read but pay for.
-    pub(crate) fn listed(&self, short: bool) -> ListedTool {
+    /// of the answer, which they do not read but pay for. Whether machines have the internet from the beginning says what
+    /// commands in them may reach.
+    pub(crate) fn listed(&self, short: bool, internet: bool) -> ListedTool {
+        let open_world = OPEN_WORLD.contains(&self.name) || (internet && RUN_COMMANDS.contains(&self.name));
         let annotations = ToolAnnotations::new()
             .read_only(self.hints.read_only)
             .destructive(self.hints.destructive)
             .idempotent(self.hints.idempotent)
-            .open_world(OPEN_WORLD.contains(&self.name));
+            .open_world(open_world);
         let input = Arc::new(input_schema(self.slots, short));
         let listed = ListedTool::new(self.name, self.description, input)
             .with_title(self.title)

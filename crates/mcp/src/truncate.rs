@@ -1,59 +1,136 @@
-//! Cuts a command's output to what the caller asked for.
+//! Cuts a command's output to what the caller asked for, or to what a model should be given unasked.
 //!
-//! Output that fits is given whole. Output that does not becomes its beginning, a line that starts with
-//! `[TRUNCATED` and states how many bytes there were and how many are shown, and its end:
+//! Output that fits is given whole. Of more than was asked for come the first bytes and a line that starts with
+//! `[TRUNCATED`. Where nothing was asked for, both streams share a budget that no answer can flood a context with, and a
+//! stream that does not fit becomes its beginning, that line, and its end:
 //!
 //! ```text
 //! first lines …
-//! [TRUNCATED 1048576 bytes in all, 262144 shown: the first 196608 and the last 65536]
+//! [TRUNCATED 1048576 bytes in all, 10240 shown: the first 7680 and the last 2560; …]
 //! … last lines
 //! ```
-//!
-//! Beginning and end share the budget, three to one. A budget below [`MIN_SPLIT`] is spent on the beginning
-//! alone: a caller who asks for so little wants to look at the first bytes.
 
 use agentiso_daemon::Captured;
 
-/// The budget from which the end is shown as well.
-pub(crate) const MIN_SPLIT: u64 = 4096;
-
-/// How much of the end of each stream is worth keeping for a budget.
-pub(crate) fn tail_budget(max: u64) -> u64 {
-    if max < MIN_SPLIT { 0 } else { max / 4 }
+/// How much of a command's output is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// So many bytes from the beginning of each stream.
+    Asked(u64),
+    /// So many characters of JSON for both streams, beginning and end.
+    Unasked(u64),
 }
 
-/// The text of one stream in at most `max` bytes, not counting the line about what is missing.
-pub(crate) fn cut(captured: &Captured, max: u64) -> String {
-    let budget = usize::try_from(max).unwrap_or(usize::MAX);
-    let kept = captured.head.len() + captured.tail.len();
-    let complete = captured.total_bytes <= kept as u64;
-    if complete {
-        let mut all = captured.head.to_vec();
-        all.extend_from_slice(&captured.tail);
-        let whole = first(&all, budget, true);
-        if whole.source == all.len() {
-            return whole.text;
+/// What one answer shows unasked, and what many in one answer show together: with their names and figures less than the
+/// 50,000 characters that no answer exceeds.
+const ONE: u64 = 10_240;
+const ALL: u64 = 36_000;
+
+/// Of a stream that does not fit, what is shown of its end.
+const END: u64 = 4;
+
+impl Budget {
+    /// For an answer about so many commands.
+    pub(crate) fn of(asked: Option<u64>, commands: usize) -> Self {
+        match asked {
+            Some(bytes) => Self::Asked(bytes),
+            None => Self::Unasked(ONE.min(ALL / commands.max(1) as u64)),
         }
     }
-    let tail = usize::try_from(tail_budget(max)).unwrap_or(usize::MAX);
-    let begin = first(&captured.head, budget - tail, complete && captured.tail.is_empty());
-    let end = last(&end_of(captured, begin.source, tail), tail);
-    let shown = begin.source + end.source;
-    let mut text = begin.text;
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
+
+    /// For one who reads a stream for its own sake.
+    pub(crate) const RESOURCE: Self = Self::Unasked(ALL);
+
+    /// How much of the beginning of each stream is worth keeping.
+    pub(crate) fn head_bytes(self) -> u64 {
+        match self {
+            Self::Asked(bytes) | Self::Unasked(bytes) => bytes,
+        }
     }
-    let total = captured.total_bytes;
-    if end.source == 0 {
-        text.push_str(&format!("[TRUNCATED {total} bytes in all, the first {shown} shown]"));
-    } else {
-        let (first, last) = (begin.source, end.source);
-        text.push_str(&format!(
-            "[TRUNCATED {total} bytes in all, {shown} shown: the first {first} and the last {last}]\n"
-        ));
-        text.push_str(&end.text);
+
+    /// How much of the end of each stream is worth keeping.
+    pub(crate) fn tail_bytes(self) -> u64 {
+        match self {
+            Self::Asked(_) => 0,
+            Self::Unasked(characters) => characters / END,
+        }
     }
-    text
+
+    /// Standard output and standard error, cut. `rest` tells how to get what is missing of each.
+    pub(crate) fn cut(self, streams: [&Captured; 2], rest: [&str; 2]) -> [String; 2] {
+        let budgets = match self {
+            Self::Asked(bytes) => [bytes, bytes],
+            Self::Unasked(all) => {
+                let [out, err] = streams.map(|stream| stream_cost(stream, all));
+                // Errors are shown even beside much output, and have all the room that output leaves.
+                let err = err.min(all.saturating_sub(out).max(all / END));
+                [all - err, err]
+            }
+        };
+        [0, 1].map(|at| self.cut_one(streams[at], budgets[at], rest[at]))
+    }
+
+    fn cut_one(self, captured: &Captured, max: u64, rest: &str) -> String {
+        let (cost, tail): (Cost, u64) = match self {
+            Self::Asked(_) => (str::len, 0),
+            Self::Unasked(_) => (escaped, max / END),
+        };
+        let budget = usize::try_from(max).unwrap_or(usize::MAX);
+        let tail = usize::try_from(tail).unwrap_or(usize::MAX);
+        let complete = captured.total_bytes <= (captured.head.len() + captured.tail.len()) as u64;
+        if complete {
+            let all = [&captured.head[..], &captured.tail[..]].concat();
+            let whole = first(&all, budget, true, cost);
+            if whole.source == all.len() {
+                return whole.text;
+            }
+        }
+        let begin = first(&captured.head, budget - tail, complete && captured.tail.is_empty(), cost);
+        let end = last(&end_of(captured, begin.source, tail), tail, cost);
+        let shown = begin.source + end.source;
+        let mut text = begin.text;
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let total = captured.total_bytes;
+        if end.source == 0 {
+            text.push_str(&format!("[TRUNCATED {total} bytes in all, the first {shown} shown; {rest}]"));
+        } else {
+            let (first, last) = (begin.source, end.source);
+            text.push_str(&format!(
+                "[TRUNCATED {total} bytes in all, {shown} shown: the first {first} and the last {last}; {rest}]\n"
+            ));
+            text.push_str(&end.text);
+        }
+        text
+    }
+}
+
+/// What a character takes of a budget.
+type Cost = fn(&str) -> usize;
+
+/// In JSON.
+fn escaped(character: &str) -> usize {
+    match character.as_bytes() {
+        [b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0C] => 2,
+        [0..0x20] => 6,
+        other => other.len(),
+    }
+}
+
+/// The end of a text that has so many characters in JSON.
+pub(crate) fn end_within(text: &str, characters: usize) -> &str {
+    &text[text.len() - last(text.as_bytes(), characters, escaped).source..]
+}
+
+/// Of a whole stream, or `most` if that is less.
+fn stream_cost(captured: &Captured, most: u64) -> u64 {
+    if captured.total_bytes > most {
+        return most;
+    }
+    let both = [&captured.head[..], &captured.tail[..]].concat();
+    let cost: usize = characters(&both).map(|(text, _)| escaped(text)).sum();
+    most.min(cost as u64)
 }
 
 /// The last bytes of a stream, at most `want` and none of the first `used`. They are in the tail, and where head
@@ -78,12 +155,13 @@ struct Piece {
 
 /// As much of the beginning as fits into `budget` bytes of text. What is not UTF-8 is replaced, and a character
 /// that the end of `bytes` cuts in two is left out, unless the stream itself ends there.
-fn first(bytes: &[u8], budget: usize, stream_ends: bool) -> Piece {
+fn first(bytes: &[u8], budget: usize, stream_ends: bool, cost: Cost) -> Piece {
     let mut piece = Piece { text: String::new(), source: 0 };
     let whole = if stream_ends { bytes.len() } else { bytes.len() - unfinished(bytes) };
-    let bytes = &bytes[..whole];
-    for (text, source) in characters(bytes) {
-        if piece.text.len() + text.len() > budget {
+    let mut spent = 0;
+    for (text, source) in characters(&bytes[..whole]) {
+        spent += cost(text);
+        if spent > budget {
             break;
         }
         piece.text.push_str(text);
@@ -93,15 +171,15 @@ fn first(bytes: &[u8], budget: usize, stream_ends: bool) -> Piece {
 }
 
 /// The same from the end: a character that the beginning of `bytes` cuts in two is left out.
-fn last(bytes: &[u8], budget: usize) -> Piece {
+fn last(bytes: &[u8], budget: usize, cost: Cost) -> Piece {
     let begin = bytes.iter().take(3).take_while(|byte| (**byte & 0b1100_0000) == 0b1000_0000).count();
     let bytes = &bytes[begin..];
-    let size: usize = characters(bytes).map(|(text, _)| text.len()).sum();
+    let size: usize = characters(bytes).map(|(text, _)| cost(text)).sum();
     let mut over = size.saturating_sub(budget);
     let mut piece = Piece { text: String::new(), source: 0 };
     for (text, source) in characters(bytes) {
         if over > 0 {
-            over = over.saturating_sub(text.len());
+            over = over.saturating_sub(cost(text));
         } else {
             piece.text.push_str(text);
             piece.source += source;
@@ -141,10 +219,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const REST: [&str; 2] = ["more", "more"];
+
     /// What the guest keeps of a stream.
-    fn capture(output: &[u8], max: u64) -> Captured {
-        let head = output.len().min(max as usize);
-        let tail = (output.len() - head).min(tail_budget(max) as usize);
+    fn capture(output: &[u8], budget: Budget) -> Captured {
+        let head = output.len().min(budget.head_bytes() as usize);
+        let tail = (output.len() - head).min(budget.tail_bytes() as usize);
         Captured {
             head: output[..head].to_vec().into(),
             tail: output[output.len() - tail..].to_vec().into(),
@@ -152,40 +232,67 @@ mod tests {
         }
     }
 
-    fn shown(output: &[u8], max: u64) -> String {
-        cut(&capture(output, max), max)
+    fn shown(output: &[u8], budget: Budget) -> String {
+        let [text, none] = budget.cut([&capture(output, budget), &Captured::default()], REST);
+        assert_eq!(none, "");
+        text
     }
 
     #[test]
     fn output_that_fits_is_given_whole() {
-        assert_eq!(shown(b"hello\n", 6), "hello\n");
-        assert_eq!(shown(b"", 1), "");
-        assert_eq!(shown("ä".as_bytes(), 2), "ä");
-        assert_eq!(shown(b"\xff\xfe", 100), "\u{FFFD}\u{FFFD}");
+        assert_eq!(shown(b"hello\n", Budget::Asked(6)), "hello\n");
+        assert_eq!(shown(b"hello\n", Budget::Unasked(7)), "hello\n");
+        assert_eq!(shown(b"", Budget::Asked(1)), "");
+        assert_eq!(shown("ä".as_bytes(), Budget::Asked(2)), "ä");
+        assert_eq!(shown(b"\xff\xfe", Budget::Asked(100)), "\u{FFFD}\u{FFFD}");
     }
 
     #[test]
-    fn a_small_budget_shows_the_first_bytes_and_then_the_counts() {
-        assert_eq!(shown(b"0123456789", 4), "0123\n[TRUNCATED 10 bytes in all, the first 4 shown]");
-        assert_eq!(shown(b"012\n456789", 4), "012\n[TRUNCATED 10 bytes in all, the first 4 shown]");
-        assert_eq!(shown("aää".as_bytes(), 4), "aä\n[TRUNCATED 5 bytes in all, the first 3 shown]");
+    fn of_more_than_was_asked_for_come_the_first_bytes_and_the_counts() {
+        let asked = Budget::Asked(4);
+        assert_eq!(shown(b"0123456789", asked), "0123\n[TRUNCATED 10 bytes in all, the first 4 shown; more]");
+        assert_eq!(shown(b"012\n456789", asked), "012\n[TRUNCATED 10 bytes in all, the first 4 shown; more]");
+        assert_eq!(shown("aää".as_bytes(), asked), "aä\n[TRUNCATED 5 bytes in all, the first 3 shown; more]");
+        let long = "x".repeat(300_000);
+        let text = shown(long.as_bytes(), Budget::Asked(200_000));
+        assert_eq!(text.split_once('\n').unwrap().0, &long[..200_000]);
     }
 
     #[test]
-    fn a_large_budget_shows_beginning_and_end() {
+    fn unasked_there_are_beginning_and_end() {
         let output: String = (0..10_000).map(|n| format!("{n:05}\n")).collect();
-        let text = shown(output.as_bytes(), 8192);
-        let marker = "[TRUNCATED 60000 bytes in all, 8192 shown: the first 6144 and the last 2048]\n";
-        let (begin, end) = text.split_once(marker).expect("the marker");
-        assert_eq!(begin, &output[..6144]);
-        assert_eq!(end, &output[60_000 - 2048..]);
+        let text = shown(output.as_bytes(), Budget::of(None, 1));
+        let (begin, rest) = text.split_once("[TRUNCATED 60000 bytes in all, ").expect("the marker");
+        let (_, end) = rest.split_once("; more]\n").expect("the end");
+        // A line that is cut is ended, so that the marker has a line of its own.
+        assert!(output.starts_with(begin.trim_end()) && output.ends_with(end), "{text}");
+        assert!(begin.len() > 6_000 && end.len() > 2_000, "{} and {}", begin.len(), end.len());
     }
 
     #[test]
-    fn output_just_over_the_budget_still_shows_its_whole_end() {
-        let output: String = (0..1639).map(|n| format!("{n:04}\n")).collect();
-        let text = shown(output.as_bytes(), 8192);
-        assert!(text.ends_with(&output[output.len() - 2048..]), "{}", &text[text.len() - 100..]);
+    fn errors_are_shown_beside_much_output_and_have_the_room_that_it_leaves() {
+        let budget = Budget::Unasked(8_000);
+        let cut = |out: usize, err: usize| {
+            let [out, err] = [out, err].map(|length| capture("x".repeat(length).as_bytes(), budget));
+            budget.cut([&out, &err], REST).map(|text| text.matches('x').count())
+        };
+        assert_eq!(cut(1_000, 5_000), [1_000, 5_000]);
+        assert_eq!(cut(100_000, 500), [7_500, 500]);
+        assert_eq!(cut(100_000, 100_000), [6_000, 2_000]);
+        assert_eq!(cut(10, 100_000), [10, 7_990]);
+    }
+
+    #[test]
+    fn no_answer_has_more_than_fifty_thousand_characters_whatever_is_printed() {
+        for byte in [b'x', b'\n', 0, 0xff] {
+            for commands in [1, 2, 7, 20] {
+                let budget = Budget::of(None, commands);
+                let output = capture(&vec![byte; 100_000], budget);
+                let cut = serde_json::json!(budget.cut([&output, &output], ["how to get the rest of it"; 2]));
+                let all = (cut.to_string().chars().count() + 300) * commands;
+                assert!(all < 50_000, "{commands} times {byte}: {all}");
+            }
+        }
     }
 
     #[test]
@@ -207,8 +314,10 @@ mod tests {
                 "(ä|€|😀|x){0,9000}".prop_map(String::into_bytes),
             ],
             max in prop_oneof![1u64..64, 4000u64..20_000],
+            asked in any::<bool>(),
         ) {
-            let text = shown(&output, max);
+            let budget = if asked { Budget::Asked(max) } else { Budget::Unasked(max) };
+            let text = shown(&output, budget);
             let marker = text.lines().find(|line| line.starts_with("[TRUNCATED ")).map(str::to_owned);
             match marker {
                 None => prop_assert_eq!(text, String::from_utf8_lossy(&output)),
@@ -223,8 +332,9 @@ mod tests {
 
         #[test]
         fn valid_text_is_never_replaced(output in "(ä|€|😀|x){0,9000}", max in 1u64..9000) {
-            let replaced = shown(output.as_bytes(), max).contains(char::REPLACEMENT_CHARACTER);
-            prop_assert!(!replaced);
+            for budget in [Budget::Asked(max), Budget::Unasked(max)] {
+                prop_assert!(!shown(output.as_bytes(), budget).contains(char::REPLACEMENT_CHARACTER));
+            }
         }
     }
 }

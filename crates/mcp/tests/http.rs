@@ -261,7 +261,8 @@ async fn changes_are_told_on_a_stream_of_their_own_or_to_the_request_that_asked(
     let stop = json!({"name": "workspace_stop", "arguments": {"workspace_id": "lone"}});
     web.stateless(json!(2), "tools/call", stop).await;
     let told = listening.until("notifications/resources/updated").await;
-    assert_eq!(told.matches("\"io.modelcontextprotocol/subscriptionId\":\"mine\"").count(), 2, "{told}");
+    // The acknowledgement and at least one change; a stop may be seen under way as well.
+    assert!(told.matches("\"io.modelcontextprotocol/subscriptionId\":\"mine\"").count() >= 2, "{told}");
     // The stream ends with its session.
     assert_eq!(web.ask("DELETE", "/mcp", &headers, "").await.status, 204);
     stream.until("\r\n0\r\n\r\n").await;

@@ -40,8 +40,9 @@ impl<'a> TestWorkspace<'a> {
         arguments
     }
 
+    /// Runs a command and gives back all that it printed, within reason.
     pub fn exec(&self, command: &str) -> Output {
-        self.exec_with(json!({ "command": command }))
+        self.exec_with(json!({ "command": command, "max_output_bytes": 262_144 }))
     }
 
     pub fn exec_with(&self, arguments: Value) -> Output {

@@ -11,9 +11,7 @@ use super::shared::MAX_COMMAND;
 use crate::answer::Failure;
 use crate::args::{Env, GuestFile, Integer, Text};
 use crate::progress::Reporter;
-use crate::truncate;
-
-pub(super) const DEFAULT_OUTPUT: u64 = 262_144;
+use crate::truncate::{self, Budget};
 
 /// The guest keeps no more of a stream.
 const MAX_OUTPUT: u64 = 2 * 1024 * 1024;
@@ -37,11 +35,18 @@ pub(super) const ENV: Env =
     Env { name: "env", about: "Variables. PATH, IFS, ENV, BASH_ENV and LD_* are refused." };
 pub(super) const MAX_OUTPUT_BYTES: Integer = Integer {
     name: "max_output_bytes",
-    about: "For stdout and stderr each. Of more you get beginning and end.",
+    about: "First bytes of stdout and stderr each. Default: about 10 KB, beginning and end.",
     min: 1,
     max: MAX_OUTPUT,
-    default: Some(DEFAULT_OUTPUT),
+    default: None,
 };
+
+/// How to get more of a command that has ended.
+pub(super) const REST: [&str; 2] =
+    ["for more set max_output_bytes, or write to a file and use file_read with offset"; 2];
+
+/// How to get more of a job.
+const REST_OF_JOB: [&str; 2] = ["stdout_offset gives the rest", "stderr_offset gives the rest"];
 
 /// A shell reports death by a signal as 128 and the signal's number; so do we, and say which signal it was.
 pub(super) fn exit_code(exit_code: Option<i32>, signal: Option<i32>) -> i32 {
@@ -53,15 +58,16 @@ pub(super) fn exit_code(exit_code: Option<i32>, signal: Option<i32>) -> i32 {
 }
 
 /// A job as all answers show it: how it is, what it printed beyond the offsets, and the offsets to go on from.
-pub(super) fn job_view(id: u64, state: JobState, [stdout, stderr]: [u64; 2], max_output: u64) -> Value {
+pub(super) fn job_view(id: u64, state: JobState, [stdout, stderr]: [u64; 2], budget: Budget) -> Value {
     let running = state.running;
     let (out, err) = (settled(state.stdout, running), settled(state.stderr, running));
+    let [out_text, err_text] = budget.cut([&out, &err], REST_OF_JOB);
     let mut view = json!({
         "job_id": id,
         "running": running,
         "exit_code": (!running).then(|| exit_code(state.exit_code, state.signal)),
-        "stdout": truncate::cut(&out, max_output),
-        "stderr": truncate::cut(&err, max_output),
+        "stdout": out_text,
+        "stderr": err_text,
         "stdout_bytes": stdout.saturating_add(out.total_bytes),
         "stderr_bytes": stderr.saturating_add(err.total_bytes),
     });
@@ -125,18 +131,18 @@ mod tests {
     #[test]
     fn half_a_character_waits_for_its_other_half() {
         let state = JobState { running: true, stdout: printed(b"a\xc3"), ..JobState::default() };
-        let view = job_view(3, state, [10, 0], 100);
+        let view = job_view(3, state, [10, 0], Budget::Asked(100));
         assert_eq!((&view["stdout"], &view["stdout_bytes"]), (&json!("a"), &json!(11)));
         assert_eq!((&view["exit_code"], &view["running"]), (&Value::Null, &json!(true)));
         let state = JobState { exit_code: Some(0), stdout: printed(b"a\xc3"), ..JobState::default() };
-        let view = job_view(3, state, [0, 0], 100);
+        let view = job_view(3, state, [0, 0], Budget::Asked(100));
         assert_eq!((&view["stdout"], &view["stdout_bytes"]), (&json!("a\u{fffd}"), &json!(2)));
     }
 
     #[test]
     fn death_by_a_signal_is_128_and_the_signal() {
         let state = JobState { signal: Some(9), ..JobState::default() };
-        let view = job_view(1, state, [0, 0], 100);
+        let view = job_view(1, state, [0, 0], Budget::Asked(100));
         assert_eq!((&view["exit_code"], &view["signal"]), (&json!(137), &json!(9)));
         assert_eq!(
             (exit_code(Some(3), None), exit_code(None, Some(15)), exit_code(None, None)),

@@ -10,7 +10,7 @@ use agentiso_daemon::{Command, ExecOutcome, ExecSpec, Guest};
 use serde_json::{Value, json};
 
 use super::command::{
-    COMMAND, DEFAULT_OUTPUT, ENV, MAX_OUTPUT_BYTES, MAX_SECS, WORKDIR, exit_code, job_failure, job_view,
+    COMMAND, ENV, MAX_OUTPUT_BYTES, MAX_SECS, REST, WORKDIR, exit_code, job_failure, job_view,
     with_heartbeat,
 };
 use super::shared::WORKSPACE;
@@ -18,7 +18,7 @@ use super::view::schema;
 use crate::answer::{Answer, Failure};
 use crate::args::{Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
-use crate::truncate;
+use crate::truncate::Budget;
 
 const DEFAULT_TIMEOUT_SECS: u64 = 120;
 
@@ -53,7 +53,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&BACKGROUND_AFTER),
     ],
     output,
-    hints: Hints { read_only: false, destructive: true, idempotent: false },
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
     prepare,
 };
 
@@ -72,7 +72,7 @@ struct Input {
     limit: Limit,
     workdir: Option<GuestPath>,
     env: BTreeMap<String, String>,
-    max_output: u64,
+    budget: Budget,
 }
 
 /// What happens to a command that takes long.
@@ -106,7 +106,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             limit,
             workdir: workdir?,
             env: env?.unwrap_or_default(),
-            max_output: max_output?.unwrap_or(DEFAULT_OUTPUT),
+            budget: Budget::of(max_output?, 1),
         })
     })())?;
     Ok(Box::pin(run(input, call)))
@@ -122,19 +122,18 @@ async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
 }
 
 async fn run_or_kill(input: Input, seconds: u64, guest: &Guest, call: &Call) -> Result<Answer, Failure> {
-    let Input { command, workdir, env, max_output, .. } = input;
+    let Input { command, workdir, env, budget, .. } = input;
     let spec = ExecSpec {
         command,
         workdir,
         env,
         timeout: Some(Duration::from_secs(seconds)),
-        head_bytes: max_output,
-        tail_bytes: truncate::tail_budget(max_output),
+        head_bytes: budget.head_bytes(),
+        tail_bytes: budget.tail_bytes(),
         stream: false,
     };
     let outcome = with_heartbeat(guest.exec(spec), &call.progress).await?;
-    let stdout = truncate::cut(&outcome.stdout, max_output);
-    let stderr = truncate::cut(&outcome.stderr, max_output);
+    let [stdout, stderr] = budget.cut([&outcome.stdout, &outcome.stderr], REST);
     if outcome.timed_out {
         return Err(timed_out(guest.name().as_str(), seconds, stdout, stderr));
     }
@@ -142,19 +141,18 @@ async fn run_or_kill(input: Input, seconds: u64, guest: &Guest, call: &Call) -> 
 }
 
 async fn run_or_keep(input: Input, seconds: u64, guest: &Guest, call: &Call) -> Result<Answer, Failure> {
-    let Input { command, workdir, env, max_output, .. } = input;
-    let tail = truncate::tail_budget(max_output);
+    let Input { command, workdir, env, budget, .. } = input;
+    let (head, tail) = (budget.head_bytes(), budget.tail_bytes());
     let after = Duration::from_secs(seconds);
-    let running = guest.exec_or_job(Command { command, workdir, env }, after, max_output, tail);
+    let running = guest.exec_or_job(Command { command, workdir, env }, after, head, tail);
     let ended = with_heartbeat(running, &call.progress).await.map_err(job_failure)?;
     Ok(match ended.job {
-        Some(id) => Answer::json(job_view(id, ended.state, [0, 0], max_output)).with_note(format!(
+        Some(id) => Answer::json(job_view(id, ended.state, [0, 0], budget)).with_note(format!(
             "The command still runs, as job {id}: exec_background polls it (stdout_offset and stderr_offset give only \
              what is new) and kills it."
         )),
         None => {
-            let (stdout, stderr) = (ended.state.stdout, ended.state.stderr);
-            let [out, err] = [&stdout, &stderr].map(|stream| truncate::cut(stream, max_output));
+            let [out, err] = budget.cut([&ended.state.stdout, &ended.state.stderr], REST);
             let (exit_code, signal) = (ended.state.exit_code, ended.state.signal);
             let outcome = ExecOutcome { exit_code, signal, ..ExecOutcome::default() };
             Answer::json(view(&outcome, out, err))

@@ -53,7 +53,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&WAIT_SECS),
     ],
     output,
-    hints: Hints { read_only: false, destructive: true, idempotent: false },
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
     prepare,
 };
 

@@ -14,7 +14,7 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Kill a job of exec_background and everything it started.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&JOB_ID), Slot::Optional(&SIGNAL)],
     output,
-    hints: Hints { read_only: false, destructive: true, idempotent: true },
+    hints: Hints { read_only: false, destructive: false, idempotent: true },
     prepare,
 };
 

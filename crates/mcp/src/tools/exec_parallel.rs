@@ -11,13 +11,13 @@ use agentiso_daemon::{ExecOutcome, ExecSpec, Guest, OpError};
 use futures::future::{join_all, try_join_all};
 use serde_json::{Value, json};
 
-use super::command::{DEFAULT_OUTPUT, ENV, MAX_OUTPUT_BYTES, MAX_SECS, WORKDIR, exit_code};
+use super::command::{ENV, MAX_OUTPUT_BYTES, MAX_SECS, REST, WORKDIR, exit_code};
 use super::shared::MAX_COMMAND;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
 use crate::args::{Commands, Given, Integer, Invalid, Reader, Slot, Workspaces};
 use crate::registry::{Call, Hints, Running, Tool};
-use crate::truncate;
+use crate::truncate::Budget;
 
 const MAX_WORKSPACES: usize = 20;
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
@@ -52,7 +52,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&MAX_OUTPUT_BYTES),
     ],
     output,
-    hints: Hints { read_only: false, destructive: true, idempotent: false },
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
     prepare,
 };
 
@@ -66,7 +66,7 @@ struct Input {
     timeout_secs: u64,
     workdir: Option<GuestPath>,
     env: BTreeMap<String, String>,
-    max_output: u64,
+    budget: Budget,
 }
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
@@ -93,19 +93,20 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
         (None, _) | (_, None) => None,
     };
     let input = args.finish((|| {
+        let work: Vec<_> = work?;
         Some(Input {
-            work: work?,
+            budget: Budget::of(max_output?, work.len()),
+            work,
             timeout_secs: timeout_secs?.unwrap_or(DEFAULT_TIMEOUT_SECS),
             workdir: workdir?,
             env: env?.unwrap_or_default(),
-            max_output: max_output?.unwrap_or(DEFAULT_OUTPUT),
         })
     })())?;
     Ok(Box::pin(run(input, call)))
 }
 
 async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
-    let Input { work, timeout_secs, workdir, env, max_output } = input;
+    let Input { work, timeout_secs, workdir, env, budget } = input;
     call.session.charge(RateCategory::Exec, u32::try_from(work.len()).unwrap_or(u32::MAX))?;
     // All of them are found, ours and running before anything begins.
     let guests = try_join_all(work.iter().map(|(workspace, _)| call.session.guest(workspace))).await?;
@@ -118,8 +119,8 @@ async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
             workdir: workdir.clone(),
             env: env.clone(),
             timeout: Some(Duration::from_secs(timeout_secs)),
-            head_bytes: max_output,
-            tail_bytes: truncate::tail_budget(max_output),
+            head_bytes: budget.head_bytes(),
+            tail_bytes: budget.tail_bytes(),
             stream: false,
         };
         async move {
@@ -129,7 +130,7 @@ async fn run(input: Input, call: Call) -> Result<Answer, Failure> {
                 &format!("{ended} of {total} commands have ended"),
                 Some(ended as f32 / total as f32),
             );
-            Entry::new(guest, outcome, timeout_secs, max_output)
+            Entry::new(guest, outcome, timeout_secs, budget)
         }
     });
     let entries = super::command::with_heartbeat(join_all(runs), progress).await;
@@ -158,12 +159,11 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(guest: &Guest, outcome: Result<ExecOutcome, OpError>, seconds: u64, max_output: u64) -> Self {
+    fn new(guest: &Guest, outcome: Result<ExecOutcome, OpError>, seconds: u64, budget: Budget) -> Self {
         let mut view = json!({ "workspace_id": guest.id(), "workspace_name": guest.name() });
         let (code, stdout, stderr, end) = match outcome {
             Ok(outcome) => {
-                let stdout = truncate::cut(&outcome.stdout, max_output);
-                let stderr = truncate::cut(&outcome.stderr, max_output);
+                let [stdout, stderr] = budget.cut([&outcome.stdout, &outcome.stderr], REST);
                 if outcome.timed_out {
                     (-1, stdout, after_timeout(stderr, seconds), End::TimedOut)
                 } else {

@@ -43,7 +43,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&ALL),
     ],
     output,
-    hints: Hints { read_only: false, destructive: true, idempotent: false },
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
     prepare,
 };
 

@@ -4,6 +4,7 @@ use agentiso_daemon::{DirEntry, EntryKind, ListOptions};
 use serde_json::{Value, json};
 
 use super::shared::{PATH, WORKSPACE, file_failure};
+use super::vault::budget::fitting;
 use super::view::schema;
 use crate::answer::Answer;
 use crate::args::{Integer, Invalid, Reader, Slot, Text};
@@ -50,12 +51,16 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     })())?;
     Ok(Box::pin(async move {
         let guest = call.session.guest(&workspace).await?;
+        let tree = options.depth > 1;
         let listing = guest.list_dir(&path, &options).await.map_err(|error| file_failure(error, &path))?;
         let mut entries = listing.entries;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let shown = entries.len();
-        let answer = Answer::array("entries", entries.iter().map(view).collect());
-        Ok(if listing.truncated {
+        let views = entries.iter().map(view).collect();
+        // A plain directory is promised whole; a tree can be of any size.
+        let (views, hidden) = if tree { fitting(views) } else { (views, 0) };
+        let shown = views.len();
+        let answer = Answer::array("entries", views);
+        Ok(if listing.truncated || hidden > 0 {
             answer.with_note(format!(
                 "{path} has more than these {shown} entries; use glob, or exec with find, to see others."
             ))

@@ -11,6 +11,6 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Copy a file or directory of the host's transfer directory into a workspace.",
     slots: &[Slot::Target(&WORKSPACE), Slot::Required(&HOST_PATH), Slot::Required(&GUEST_PATH)],
     output: transfers::output,
-    hints: Hints { read_only: false, destructive: true, idempotent: false },
+    hints: Hints { read_only: false, destructive: false, idempotent: false },
     prepare: |args, call| transfers::prepare(args, call, Direction::Upload),
 };

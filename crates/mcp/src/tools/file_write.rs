@@ -33,7 +33,7 @@ pub(crate) const TOOL: Tool = Tool {
         Slot::Optional(&MODE),
     ],
     output,
-    hints: Hints { read_only: false, destructive: true, idempotent: true },
+    hints: Hints { read_only: false, destructive: false, idempotent: true },
     prepare,
 };
 

@@ -12,7 +12,8 @@ use crate::answer::{Answer, Failure};
 use crate::args::{Flag, GitWord, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
 
-const DEFAULT_BYTES: u64 = 65_536;
+/// With what JSON adds to it, less than the 50,000 characters that nobody is given unasked.
+const DEFAULT_BYTES: u64 = 40_000;
 
 /// Half of what the guest keeps of a stream.
 const MAX_BYTES: u64 = 1024 * 1024;

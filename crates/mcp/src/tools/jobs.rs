@@ -5,11 +5,11 @@ use std::time::Duration;
 use agentiso_daemon::{Command, Guest, JobQuery, JobSummary};
 use serde_json::{Value, json};
 
-use super::command::{DEFAULT_OUTPUT, exit_code, job_failure, job_view, with_heartbeat};
+use super::command::{exit_code, job_failure, job_view, with_heartbeat};
 use crate::answer::{Answer, Failure};
 use crate::args::Integer;
 use crate::progress::Reporter;
-use crate::truncate;
+use crate::truncate::Budget;
 
 /// SIGKILL.
 pub(super) const KILL: u64 = 9;
@@ -63,24 +63,25 @@ pub(super) async fn start(guest: &Guest, command: Command) -> Result<Answer, Fai
 
 pub(super) async fn poll(guest: &Guest, poll: Poll, progress: &Reporter) -> Result<Answer, Failure> {
     let (id, offsets) = (poll.id, poll.offsets);
-    let state = with_heartbeat(guest.poll_job(query(poll)), progress).await.map_err(job_failure)?;
-    Ok(Answer::json(job_view(id, state, offsets, DEFAULT_OUTPUT)))
+    let budget = Budget::of(None, 1);
+    let state = with_heartbeat(guest.poll_job(query(poll, budget)), progress).await.map_err(job_failure)?;
+    Ok(Answer::json(job_view(id, state, offsets, budget)))
 }
 
 /// A job as it is, with its output from the beginning.
 pub(crate) async fn look(guest: &Guest, id: u64) -> Result<Value, Failure> {
-    let offsets = [0, 0];
-    let state = guest.poll_job(query(Poll { id, offsets, wait_secs: 0 })).await.map_err(job_failure)?;
-    Ok(job_view(id, state, offsets, DEFAULT_OUTPUT))
+    let (offsets, budget) = ([0, 0], Budget::RESOURCE);
+    let state = guest.poll_job(query(Poll { id, offsets, wait_secs: 0 }, budget)).await.map_err(job_failure)?;
+    Ok(job_view(id, state, offsets, budget))
 }
 
-fn query(poll: Poll) -> JobQuery {
+fn query(poll: Poll, budget: Budget) -> JobQuery {
     JobQuery {
         id: poll.id,
         stdout_offset: poll.offsets[0],
         stderr_offset: poll.offsets[1],
-        head_bytes: DEFAULT_OUTPUT,
-        tail_bytes: truncate::tail_budget(DEFAULT_OUTPUT),
+        head_bytes: budget.head_bytes(),
+        tail_bytes: budget.tail_bytes(),
         wait: Duration::from_secs(poll.wait_secs),
     }
 }

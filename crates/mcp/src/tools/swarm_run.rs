@@ -15,15 +15,15 @@ use crate::args::{
     Choice, Env, Flag, Integer, Invalid, Reader, Slot, Snapshot, Tasks, Text, VaultQueries, Workspace,
 };
 use crate::registry::{Call, Hints, Running, Tool};
-use crate::truncate;
+use crate::truncate::Budget;
 
 const MAX_TASKS: usize = 20;
 const DEFAULT_PARALLEL: u64 = 4;
 const DEFAULT_TIMEOUT_SECS: u64 = 600;
 const MAX_SHARED_CONTEXT: usize = 1024 * 1024;
 
-/// Bytes of each stream in the answer, from the tool contract.
-const MAX_OUTPUT: u64 = 262_144;
+/// How to get more of what a worker printed.
+const REST: [&str; 2] = ["for more have the task commit it as a file, or set cleanup to false"; 2];
 
 const GOLDEN: Workspace =
     Workspace { name: "golden_workspace", about: "Workspace to fork the workers from." };
@@ -156,9 +156,10 @@ fn view(done: &SwarmDone, timeout: u64, mcp_bridge: bool) -> Value {
     let mut tasks: Vec<&TaskDone> = done.tasks.iter().collect();
     tasks.sort_by(|a, b| a.name.cmp(&b.name));
     let succeeded = tasks.iter().filter(|task| task.succeeded()).count();
+    let budget = Budget::of(None, tasks.len());
     let mut view = json!({
         "swarm_id": done.swarm_id,
-        "tasks": tasks.iter().map(|task| task_view(task, timeout)).collect::<Vec<_>>(),
+        "tasks": tasks.iter().map(|task| task_view(task, timeout, budget)).collect::<Vec<_>>(),
         "summary": {
             "total_tasks": tasks.len(),
             "succeeded": succeeded,
@@ -174,12 +175,11 @@ fn view(done: &SwarmDone, timeout: u64, mcp_bridge: bool) -> Value {
     view
 }
 
-fn task_view(task: &TaskDone, timeout: u64) -> Value {
+fn task_view(task: &TaskDone, timeout: u64, budget: Budget) -> Value {
     let (stdout, stderr) = match &task.outcome {
         TaskOutcome::Failed { reason } => (String::new(), reason.clone()),
         TaskOutcome::Ran(outcome) => {
-            let stdout = truncate::cut(&outcome.stdout, MAX_OUTPUT);
-            let mut stderr = truncate::cut(&outcome.stderr, MAX_OUTPUT);
+            let [stdout, mut stderr] = budget.cut([&outcome.stdout, &outcome.stderr], REST);
             if outcome.timed_out {
                 stderr.push_str(&format!("\n[the task timed out after {timeout} s and was killed]"));
             }

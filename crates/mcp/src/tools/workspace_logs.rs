@@ -8,9 +8,10 @@ use super::view::schema;
 use crate::answer::Answer;
 use crate::args::{Choice, Integer, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
+use crate::truncate;
 
-/// The most bytes shown of one log: a line can be of any length.
-const MAX_BYTES: usize = 256 * 1024;
+/// The most characters shown of one log, as JSON: a line can be of any length, and there are three logs.
+const MAX_CHARACTERS: usize = 15_000;
 
 /// An unknown word means all, as it did for earlier clients.
 const LOG_TYPE: Choice<LogKind> = Choice {
@@ -69,10 +70,10 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
 }
 
 fn end_of(log: String) -> String {
-    if log.len() <= MAX_BYTES {
+    let end = truncate::end_within(&log, MAX_CHARACTERS);
+    if end.len() == log.len() {
         return log;
     }
-    let begin = log.ceil_char_boundary(log.len() - MAX_BYTES);
-    let shown = log.len() - begin;
-    format!("[TRUNCATED {} bytes in all, the last {shown} shown]\n{}", log.len(), &log[begin..])
+    let (all, shown) = (log.len(), end.len());
+    format!("[TRUNCATED {all} bytes in all, the last {shown} shown; agentiso logs shows more on the host]\n{end}")
 }

@@ -128,11 +128,18 @@ async fn the_answers_about_commands_have_the_members_of_the_contract() {
     let failed = client.call("exec", on(json!({"command": "nosuch"}))).await;
     assert_eq!((code(&failed), &compact(&failed)["exit_code"]), ("", &json!(127)));
     for (bytes, cut) in [(262_144, false), (262_145, true)] {
-        let long = compact(&client.call("exec", on(json!({"command": format!("bytes {bytes}")}))).await);
-        let marker = long["stdout"].as_str().unwrap().lines().find(|line| line.starts_with("[TRUNCATED"));
+        let asked = json!({"command": format!("bytes {bytes}"), "max_output_bytes": 262_144});
+        let long = compact(&client.call("exec", on(asked)).await);
+        let stdout = long["stdout"].as_str().unwrap();
+        let marker = stdout.lines().find(|line| line.starts_with("[TRUNCATED"));
         assert_eq!(marker.is_some(), cut, "{bytes}");
         assert!(marker.is_none_or(|marker| marker.contains("262145")), "{marker:?}");
+        assert_eq!(stdout.lines().next().unwrap().len(), 262_144, "the first bytes that were asked for");
     }
+    let unasked = client.call("exec", on(json!({"command": "bytes 262145"}))).await;
+    let text = unasked["content"][0]["text"].as_str().unwrap();
+    assert!((8_000..14_000).contains(&text.len()), "{} characters unasked", text.len());
+    assert!(text.contains("[TRUNCATED 262145 bytes in all, ") && text.contains("max_output_bytes"), "{text}");
     let started =
         compact(&client.call("exec_background", on(json!({"action": "start", "command": "wait"}))).await);
     assert_eq!(started, json!({"job_id": 1, "status": "started"}));
@@ -162,7 +169,7 @@ async fn the_answers_about_swarms_and_teams_have_the_members_of_the_contract() {
     let again = compact(&client.call("workspace_prepare", json!({"name": "gold"})).await);
     assert_eq!(keys(&again), ["workspace_id", "name", "snapshot_name", "ip", "reused_existing"]);
     let swarm = json!({"golden_workspace": "gold", "snapshot_name": "golden",
-        "tasks": [{"name": "a", "command": "bytes 262145"}, {"name": "b", "command": "bytes 262144"}]});
+        "tasks": [{"name": "a", "command": "bytes 262145"}, {"name": "b", "command": "bytes 10000"}]});
     let ran = compact(&client.call("swarm_run", swarm).await);
     let is_cut = |at: usize| ran["tasks"][at]["stdout"].as_str().unwrap().contains("[TRUNCATED 262145");
     assert_eq!([is_cut(0), is_cut(1)], [true, false]);
