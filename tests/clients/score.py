@@ -19,7 +19,6 @@ DECLINED = {
     "capability_tools_list_changed": "tools are the same for the life of a session",
     "capability_prompts_list_changed": "prompts are the same for the life of a session",
     "capability_resources_list_changed": "nothing is sent unasked; single resources can be subscribed to",
-    "tools_output_properties_documented": "every client pays for the list; members of answers have telling names",
 }
 
 

@@ -137,13 +137,37 @@ impl Tool {
     }
 }
 
-/// What every success has; docs/tools.md has the rest. Nothing is required, because some clients check the
-/// structured content of failures against the schema as well.
+/// Members of answers that a model goes on with, and what it should know of them. Every client pays for the list of tools,
+/// so the others are in docs/tools.md only.
+const TOLD_MEMBERS: &[(&str, &str)] = &[
+    ("workspace_id", "UUID; name or UUID work everywhere."),
+    ("state", "running, stopped or suspended."),
+    ("ip", "Its address."),
+    ("exit_code", "After signal n, 128 + n."),
+    ("stdout", "Cut at a line [TRUNCATED."),
+    ("stderr", "Cut likewise."),
+    ("results", "One for each."),
+    ("summary", "Counts."),
+    ("snapshots", "Oldest first."),
+    ("content", "The text."),
+    ("size", "Bytes of the whole file."),
+    ("diff", "Unified."),
+    ("truncated", "There is more."),
+    ("conflicts", "Sources that did not fit, and why."),
+];
+
+/// What a success has. Nothing is required, because some clients check the structured content of failures against the
+/// schema as well.
 fn output_schema(mut properties: Value) -> Map<String, Value> {
     let mut schema = Map::new();
     schema.insert("type".to_owned(), "object".into());
     if let Value::Object(properties) = &mut properties {
-        properties.retain(|_, schema| schema.get("optional").is_none());
+        properties.retain(|name, member| {
+            let told = TOLD_MEMBERS.iter().find(|(told, _)| told == name);
+            let (Some((_, about)), None) = (told, member.get("optional")) else { return false };
+            member["description"] = (*about).into();
+            true
+        });
         if !properties.is_empty() {
             schema.insert("properties".to_owned(), std::mem::take(properties).into());
         }
