@@ -5,7 +5,6 @@ use futures::{Stream, stream};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::{self, Answer, Cut};
 use crate::backend::Backend;
@@ -33,17 +32,17 @@ impl<B: Backend> Front<B> {
             Wish::Post => {
                 post::check_type(&head)?;
                 let reads = Reads::of(&head)?;
-                let turn = self.requests.clone().try_acquire_owned().map_err(|_| {
+                let turn = self.turns.take().ok_or_else(|| {
                     let limit = self.settings.max_requests;
                     Refusal::busy(format!("{limit} requests are under way, which is the limit"))
                 })?;
                 let body = body::read(body, self.settings.max_body).await?;
-                let reply = self.post(&head, &body).await?;
+                let reply = self.post(&head, &body, turn).await?;
                 // A body may be large, and a call may be long.
                 drop(body);
                 match reply {
                     Reply::Now(answer) => Ok(answer),
-                    Reply::Later { call, lone } => follow(call, lone, reads, turn).await,
+                    Reply::Later { call, lone } => follow(call, lone, reads).await,
                 }
             }
         }
@@ -67,12 +66,7 @@ impl<B: Backend> Front<B> {
 }
 
 /// Waits for a call. What is answered soon is one answer; what takes longer, or reports on its way, is a stream.
-async fn follow(
-    mut call: Call,
-    lone: bool,
-    reads: Reads,
-    turn: OwnedSemaphorePermit,
-) -> Result<Answer, Refusal> {
+async fn follow(mut call: Call, lone: bool, reads: Reads) -> Result<Answer, Refusal> {
     let mut first = None;
     if reads.json {
         // A client that reads no events has to wait in silence.
@@ -103,19 +97,15 @@ async fn follow(
             }
         }
     }
-    Ok(answer::events(events(first, call, turn)))
+    Ok(answer::events(events(first, call)))
 }
 
-/// What a call reports, beginning with this, and its answer. Its turn ends with the stream.
-fn events(
-    first: Option<Value>,
-    call: Call,
-    turn: OwnedSemaphorePermit,
-) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
-    stream::unfold(Some((first, call, turn)), |state| async move {
-        let (first, mut call, turn) = state?;
+/// What a call reports, beginning with this, and its answer.
+fn events(first: Option<Value>, call: Call) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
+    stream::unfold(Some((first, call)), |state| async move {
+        let (first, mut call) = state?;
         if let Some(report) = first {
-            return Some((Ok(answer::event(&report)), Some((None, call, turn))));
+            return Some((Ok(answer::event(&report)), Some((None, call))));
         }
         let event = tokio::select! {
             biased;
@@ -126,6 +116,6 @@ fn events(
             },
             () = tokio::time::sleep(SIGN_OF_LIFE) => answer::sign_of_life(),
         };
-        Some((Ok(event), Some((None, call, turn))))
+        Some((Ok(event), Some((None, call))))
     })
 }

@@ -27,6 +27,7 @@ mod refusal;
 mod session;
 mod settings;
 mod token;
+mod turn;
 mod upstream;
 
 pub use backend::Backend;

@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use call::{Call, Listening, News};
 
 use crate::refusal::code;
+use crate::turn::Turn;
 
 /// Reports that may wait for a client that reads slowly; more are lost, the answer never is. As many as there are
 /// resources that one client follows.
@@ -47,8 +48,14 @@ pub(crate) struct Gone;
 #[derive(Debug)]
 struct Calls {
     state: Mutex<State>,
-    /// Without a bound of its own: there are no more lines than requests under way, and those are counted.
-    lines: mpsc::UnboundedSender<Vec<u8>>,
+    /// Without a bound of its own: every line has the turn of its request until it is written, and turns are counted.
+    lines: mpsc::UnboundedSender<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    bytes: Vec<u8>,
+    _turn: Turn,
 }
 
 #[derive(Debug)]
@@ -90,7 +97,7 @@ impl Upstream {
     }
 
     /// Passes a request on.
-    pub(crate) fn call(self: &Arc<Self>, mut request: Value) -> Result<Call, Gone> {
+    pub(crate) fn call(self: &Arc<Self>, mut request: Value, turn: Turn) -> Result<Call, Gone> {
         let (reports, reported) = mpsc::channel(REPORTS);
         let (answer, answered) = oneshot::channel();
         let mut state = self.calls.state();
@@ -105,8 +112,8 @@ impl Upstream {
         state.waiting.insert(number, Waiting { id, token, reports, answer });
         state.used = Instant::now();
         drop(state);
-        self.calls.send(&request);
-        Ok(Call { number, reports: reported, answer: answered, upstream: self.clone() })
+        self.calls.send(&request, turn.clone());
+        Ok(Call { number, turn, reports: reported, answer: answered, upstream: self.clone() })
     }
 
     /// What the server says unasked, from now on and until the conversation ends. Of several listeners only the one that
@@ -122,11 +129,10 @@ impl Upstream {
     }
 
     /// Passes on what needs no answer.
-    pub(crate) fn notify(&self, mut notification: Value) {
+    pub(crate) fn notify(&self, notification: Value, turn: Turn) {
         if notification["method"] == "notifications/cancelled" {
             for (number, waiting) in self.calls.withdraw(&notification["params"]["requestId"]) {
-                notification["params"]["requestId"] = number.into();
-                self.calls.send(&notification);
+                self.calls.send(&cancelled(number, "the client cancelled it"), turn.clone());
                 // The server does not answer it any more, and its connection waits.
                 let error = json!({ "code": code::REFUSED, "message": "the request was cancelled" });
                 let answer = json!({ "jsonrpc": "2.0", "id": waiting.id, "error": error });
@@ -135,7 +141,7 @@ impl Upstream {
             return;
         }
         self.calls.state().used = Instant::now();
-        self.calls.send(&notification);
+        self.calls.send(&notification, turn);
     }
 }
 
@@ -145,9 +151,9 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, message: &Value) {
+    fn send(&self, message: &Value, turn: Turn) {
         // If the conversation has ended, whoever waits is told by that.
-        let _ = self.lines.send(format!("{message}\n").into_bytes());
+        let _ = self.lines.send(Line { bytes: format!("{message}\n").into_bytes(), _turn: turn });
     }
 
     /// Takes out the requests of this id that are under way, with their numbers.
@@ -156,10 +162,9 @@ impl Calls {
     }
 
     /// Nobody waits for this answer any more: the server need not go on.
-    fn abandon(&self, number: u64) {
+    fn abandon(&self, number: u64, turn: &Turn) {
         if self.state().waiting.remove(&number).is_some() {
-            let params = json!({ "requestId": number, "reason": "the client hung up" });
-            self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+            self.send(&cancelled(number, "the client hung up"), turn.clone());
         }
     }
 
@@ -234,13 +239,19 @@ impl State {
     }
 }
 
+/// In our words and not the client's: one cancellation may end many requests of one id, and theirs may be long.
+fn cancelled(number: u64, reason: &str) -> Value {
+    let params = json!({ "requestId": number, "reason": reason });
+    json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })
+}
+
 fn subscription(params: &mut Value) -> Option<&mut Value> {
     params.get_mut("_meta")?.get_mut(SUBSCRIPTION_KEY)
 }
 
 async fn carry(
     stream: UnixStream,
-    queue: mpsc::UnboundedReceiver<Vec<u8>>,
+    queue: mpsc::UnboundedReceiver<Line>,
     calls: Arc<Calls>,
     idle: Option<Duration>,
 ) {
@@ -276,9 +287,9 @@ async fn read_lines(read: OwnedReadHalf, calls: &Calls) {
     }
 }
 
-async fn write_lines(mut write: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn write_lines(mut write: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Line>) {
     while let Some(line) = queue.recv().await {
-        if write.write_all(&line).await.is_err() {
+        if write.write_all(&line.bytes).await.is_err() {
             return;
         }
     }
