@@ -1,10 +1,14 @@
 //! One request and its answer.
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 use futures::{Stream, stream};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::{self, Answer, Cut};
 use crate::backend::Backend;
@@ -42,7 +46,7 @@ impl<B: Backend> Front<B> {
                 drop(body);
                 match reply {
                     Reply::Now(answer) => Ok(answer),
-                    Reply::Later { call, lone } => follow(call, lone, reads).await,
+                    Reply::Later { call, lone } => follow(call, lone, reads, self.closing.clone()).await,
                 }
             }
         }
@@ -66,7 +70,12 @@ impl<B: Backend> Front<B> {
 }
 
 /// Waits for a call. What is answered soon is one answer; what takes longer, or reports on its way, is a stream.
-async fn follow(mut call: Call, lone: bool, reads: Reads) -> Result<Answer, Refusal> {
+async fn follow(
+    mut call: Call,
+    lone: bool,
+    reads: Reads,
+    closing: CancellationToken,
+) -> Result<Answer, Refusal> {
     let mut first = None;
     if reads.json {
         // A client that reads no events has to wait in silence.
@@ -80,7 +89,7 @@ async fn follow(mut call: Call, lone: bool, reads: Reads) -> Result<Answer, Refu
         loop {
             let news = tokio::select! {
                 biased;
-                news = call.next() => news,
+                news = news(&mut call, &closing) => news,
                 () = &mut patience => break,
             };
             match news {
@@ -97,25 +106,39 @@ async fn follow(mut call: Call, lone: bool, reads: Reads) -> Result<Answer, Refu
             }
         }
     }
-    Ok(answer::events(events(first, call)))
+    Ok(answer::events(events(first, call, closing)))
+}
+
+/// What comes next for a call. Other calls may come to their end while the front closes; one that lasts has none.
+async fn news(call: &mut Call, closing: &CancellationToken) -> News {
+    let lasts = call.lasts;
+    tokio::select! {
+        biased;
+        news = call.next() => news,
+        () = closing.cancelled(), if lasts => News::Gone,
+    }
 }
 
 /// What a call reports, beginning with this, and its answer.
-fn events(first: Option<Value>, call: Call) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
-    stream::unfold(Some((first, call)), |state| async move {
-        let (first, mut call) = state?;
+fn events(
+    first: Option<Value>,
+    call: Call,
+    closing: CancellationToken,
+) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
+    stream::unfold(Some((first, call, closing)), |state| async move {
+        let (first, mut call, closing) = state?;
         if let Some(report) = first {
-            return Some((Ok(answer::event(&report)), Some((None, call))));
+            return Some((Ok(answer::event(&report)), Some((None, call, closing))));
         }
         let event = tokio::select! {
             biased;
-            news = call.next() => match news {
+            news = news(&mut call, &closing) => match news {
                 News::Report(report) => answer::event(&report),
                 News::Answer(answer) => return Some((Ok(answer::event(&answer)), None)),
                 News::Gone => return Some((Err(Cut), None)),
             },
             () = tokio::time::sleep(SIGN_OF_LIFE) => answer::sign_of_life(),
         };
-        Some((Ok(event), Some((None, call))))
+        Some((Ok(event), Some((None, call, closing))))
     })
 }

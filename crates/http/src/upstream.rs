@@ -31,6 +31,12 @@ const REPORTS: usize = 64;
 /// Where a message says to which request for notifications it belongs.
 const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The request whose answer is a stream without an end.
+const SUBSCRIBING: &str = "subscriptions/listen";
+
+/// What is kept of a request that has given its turn back: ids and tokens that somebody would really use.
+const MAX_KEPT: usize = 1024;
+
 /// How much is read at once.
 const READ_SIZE: usize = 64 * 1024;
 
@@ -48,14 +54,15 @@ pub(crate) struct Gone;
 #[derive(Debug)]
 struct Calls {
     state: Mutex<State>,
-    /// Without a bound of its own: every line has the turn of its request until it is written, and turns are counted.
+    /// Without a bound of its own: lines have the turns of their requests until they are written, and turns are counted.
     lines: mpsc::UnboundedSender<Line>,
 }
 
 #[derive(Debug)]
 struct Line {
     bytes: Vec<u8>,
-    _turn: Turn,
+    /// None with the cancellation of a call that has none any more, of which there are no more than connections.
+    _turn: Option<Turn>,
 }
 
 #[derive(Debug)]
@@ -109,11 +116,15 @@ impl Upstream {
         let id = std::mem::replace(&mut request["id"], number.into());
         let token = request.pointer_mut("/params/_meta/progressToken").filter(|token| !token.is_null());
         let token = token.map(|token| std::mem::replace(token, number.into()));
+        let lasts = request["method"] == SUBSCRIBING;
+        let is_small = is_small(&id) && token.as_ref().is_none_or(is_small);
         state.waiting.insert(number, Waiting { id, token, reports, answer });
         state.used = Instant::now();
         drop(state);
-        self.calls.send(&request, turn.clone());
-        Ok(Call { number, turn, reports: reported, answer: answered, upstream: self.clone() })
+        self.calls.send(&request, Some(turn.clone()));
+        // Somebody who only listens must not keep others from asking. Connections are counted as well.
+        let turn = if lasts && is_small { None } else { Some(turn) };
+        Ok(Call { number, lasts, turn, reports: reported, answer: answered, upstream: self.clone() })
     }
 
     /// What the server says unasked, from now on and until the conversation ends. Of several listeners only the one that
@@ -132,7 +143,7 @@ impl Upstream {
     pub(crate) fn notify(&self, notification: Value, turn: Turn) {
         if notification["method"] == "notifications/cancelled" {
             for (number, waiting) in self.calls.withdraw(&notification["params"]["requestId"]) {
-                self.calls.send(&cancelled(number, "the client cancelled it"), turn.clone());
+                self.calls.send(&cancelled(number, "the client cancelled it"), Some(turn.clone()));
                 // The server does not answer it any more, and its connection waits.
                 let error = json!({ "code": code::REFUSED, "message": "the request was cancelled" });
                 let answer = json!({ "jsonrpc": "2.0", "id": waiting.id, "error": error });
@@ -141,7 +152,7 @@ impl Upstream {
             return;
         }
         self.calls.state().used = Instant::now();
-        self.calls.send(&notification, turn);
+        self.calls.send(&notification, Some(turn));
     }
 }
 
@@ -151,7 +162,7 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, message: &Value, turn: Turn) {
+    fn send(&self, message: &Value, turn: Option<Turn>) {
         // If the conversation has ended, whoever waits is told by that.
         let _ = self.lines.send(Line { bytes: format!("{message}\n").into_bytes(), _turn: turn });
     }
@@ -162,9 +173,9 @@ impl Calls {
     }
 
     /// Nobody waits for this answer any more: the server need not go on.
-    fn abandon(&self, number: u64, turn: &Turn) {
+    fn abandon(&self, number: u64, turn: Option<Turn>) {
         if self.state().waiting.remove(&number).is_some() {
-            self.send(&cancelled(number, "the client hung up"), turn.clone());
+            self.send(&cancelled(number, "the client hung up"), turn);
         }
     }
 
@@ -236,6 +247,14 @@ impl State {
     /// Nothing is under way, and nobody listens.
     fn is_silent(&self) -> bool {
         self.waiting.is_empty() && self.listening.iter().all(mpsc::Sender::is_closed)
+    }
+}
+
+fn is_small(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.len() <= MAX_KEPT,
+        Value::Array(_) | Value::Object(_) => false,
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
     }
 }
 

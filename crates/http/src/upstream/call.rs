@@ -13,7 +13,9 @@ use crate::turn::Turn;
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(super) number: u64,
-    pub(super) turn: Turn,
+    /// It has no end of its own: whoever asked has to hang up.
+    pub(crate) lasts: bool,
+    pub(super) turn: Option<Turn>,
     pub(super) reports: mpsc::Receiver<Value>,
     pub(super) answer: oneshot::Receiver<Value>,
     pub(super) upstream: Arc<Upstream>,
@@ -51,7 +53,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.upstream.calls.abandon(self.number, &self.turn);
+        self.upstream.calls.abandon(self.number, self.turn.take());
     }
 }
 

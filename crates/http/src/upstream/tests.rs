@@ -134,3 +134,26 @@ async fn a_line_that_the_server_has_not_taken_keeps_its_turn() {
     };
     tokio::time::timeout(Duration::from_secs(30), all_free).await.expect("all are free");
 }
+
+#[tokio::test]
+async fn a_subscription_gives_its_turn_back_unless_much_is_kept_of_it() {
+    let (upstream, mut server) = pair(None);
+    let turns = Turns::new(2);
+    let subscribe = |id: String| json!({"id": id, "method": SUBSCRIBING});
+    let large = upstream.call(subscribe("x".repeat(MAX_KEPT + 1)), turns.take().unwrap()).unwrap();
+    let small = upstream.call(subscribe("x".to_owned()), turns.take().unwrap()).unwrap();
+    assert!(turns.take().is_none(), "the lines are not written yet");
+    line(&mut server).await;
+    line(&mut server).await;
+    let one = async {
+        loop {
+            match turns.take() {
+                Some(turn) => return turn,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let _one = tokio::time::timeout(Duration::from_secs(30), one).await.expect("a turn is free");
+    assert!(turns.take().is_none());
+    assert!(large.lasts && small.lasts);
+}
