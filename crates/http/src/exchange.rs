@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::{self, Answer, Cut};
 use crate::backend::Backend;
-use crate::body;
+use crate::body::{self, BodyError};
 use crate::eras;
 use crate::front::Front;
 use crate::guard::{self, Hosts, Wish};
 use crate::head::Head;
 use crate::post::{self, Reads, Reply};
 use crate::refusal::Refusal;
-use crate::settings::{PATIENCE, SIGN_OF_LIFE};
+use crate::settings::{PATIENCE, SIGN_OF_LIFE, SPARE_BODY};
 use crate::upstream::{Call, News};
 
 impl<B: Backend> Front<B> {
@@ -36,11 +36,12 @@ impl<B: Backend> Front<B> {
             Wish::Post => {
                 post::check_type(&head)?;
                 let reads = Reads::of(&head)?;
-                let turn = self.turns.take().ok_or_else(|| {
-                    let limit = self.settings.max_requests;
-                    Refusal::busy(format!("{limit} requests are under way, which is the limit"))
-                })?;
-                let body = body::read(body, self.settings.max_body).await?;
+                let turn = self.turns.take().or_else(|| self.turns.take_spare());
+                let turn = turn.ok_or_else(|| self.busy())?;
+                let body = match turn.is_spare() {
+                    false => body::read(body, self.settings.max_body).await?,
+                    true => self.read_spare(body).await?,
+                };
                 let reply = self.post(&head, &body, turn).await?;
                 // A body may be large, and a call may be long.
                 drop(body);
@@ -50,6 +51,19 @@ impl<B: Backend> Front<B> {
                 }
             }
         }
+    }
+
+    /// The body of a message that comes when there is no turn for requests. What is long is none of those that may.
+    async fn read_spare(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
+        let max = self.settings.max_body.min(SPARE_BODY);
+        body::read(body, max).await.map_err(|error| match error {
+            BodyError::TooLarge(_) => self.busy(),
+            BodyError::TimedOut | BodyError::Broken(_) => error.into(),
+        })
+    }
+
+    pub(crate) fn busy(&self) -> Refusal {
+        Refusal::busy(format!("{} requests are under way, which is the limit", self.settings.max_requests))
     }
 
     /// The stream of what the server says unasked, until the session or the server ends.

@@ -80,6 +80,9 @@ impl<B: Backend> Front<B> {
             Refusal::new(StatusCode::BAD_REQUEST, code::PARSE, format!("the body is not JSON: {error}"))
         })?;
         let kind = eras::kind(&message)?;
+        if kind == Kind::Request && turn.is_spare() {
+            return Err(self.busy().of(message.get("id")));
+        }
         match (eras::era(&message, kind, head)?, kind) {
             (Era::Opens, _) => self.open(message, turn).await,
             (Era::Belongs, kind) => {
