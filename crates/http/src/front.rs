@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
 use crate::session::Sessions;
-use crate::settings::Settings;
+use crate::settings::{MAX_DISMISSALS, Settings};
 use crate::turn::Turns;
 use crate::upstream::Upstream;
 
@@ -18,6 +18,8 @@ pub struct Front<B> {
     pub(crate) settings: Settings,
     pub(crate) sessions: Sessions,
     pub(crate) connections: Semaphore,
+    /// Connections that are being told that there is no place for them.
+    pub(crate) dismissals: Semaphore,
     pub(crate) turns: Turns,
     /// For requests that stand for themselves. It lasts: what they make belongs to nobody else.
     lone: tokio::sync::Mutex<Option<Arc<Upstream>>>,
@@ -31,6 +33,7 @@ impl<B: Backend> Front<B> {
             settings,
             sessions: Sessions::new(settings.max_sessions),
             connections: Semaphore::new(settings.max_connections),
+            dismissals: Semaphore::new(MAX_DISMISSALS),
             turns: Turns::new(settings.max_requests),
             lone: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),

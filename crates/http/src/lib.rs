@@ -19,6 +19,7 @@ mod exchange;
 mod front;
 mod guard;
 mod head;
+mod linger;
 mod listen;
 mod patient;
 mod plain;

@@ -30,6 +30,10 @@ pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// How long what a refused client still sends is read and thrown away.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
+/// Connections beyond the limit that are told of it at the same time. They take a moment each, and have no place that
+/// would bound them.
+pub(crate) const MAX_DISMISSALS: usize = 8;
+
 /// How long calls may go on when the front closes.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
