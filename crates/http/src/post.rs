@@ -39,7 +39,7 @@ pub(crate) struct Reads {
 
 impl Reads {
     pub(crate) fn of(head: &Head) -> Result<Self, Refusal> {
-        let Some(accept) = head.get("accept") else { return Ok(Self { json: true, events: true }) };
+        let Some(accept) = head.list("accept") else { return Ok(Self { json: true, events: true }) };
         let accepted = |range: &str| {
             let ranges = accept.split(',').map(|item| item.split(';').next().unwrap_or_default().trim());
             let family = range.split('/').next().unwrap_or_default();
@@ -200,5 +200,7 @@ mod tests {
         assert_eq!(reads("text/*"), Some((false, true)));
         assert_eq!(reads("text/html"), None);
         assert_eq!(reads("application/jsonp, x/application/json"), None);
+        let lines = [("Accept", "application/json"), ("Accept", "text/event-stream")];
+        assert_eq!(Reads::of(&Head::with(&lines)), Ok(Reads { json: true, events: true }));
     }
 }
