@@ -41,7 +41,8 @@ impl<B: Backend> Front<B> {
             has_asked.store(true, Ordering::Relaxed);
             Box::pin(async move { Ok::<_, Infallible>(self.answer(request, hosts).await) })
         });
-        // A client that hangs up ends the connection, and with it the call that it waits for.
+        // A client that hangs up ends the connection, and with it the call that it waits for. hyper looks for the end only
+        // while nothing of a next request has come: such a client is missed when the answer, or a sign of life, is written.
         let mut connection = Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_DEADLINE)
