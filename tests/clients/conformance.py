@@ -108,7 +108,7 @@ def scenarios(command):
     _, printed = run(command, ["list"])
     listed = printed.partition("Server scenarios")[2].partition("Client scenarios")[0]
     found = re.findall(r"^  - (\S+) \[(.*)\]$", listed, re.MULTILINE)
-    return {name: versions.split(",") for name, versions in found}
+    return {name: [version.strip() for version in versions.split(",")] for name, versions in found}
 
 
 def judge(tally, command, url, wanted):
@@ -129,6 +129,8 @@ def judge(tally, command, url, wanted):
 def against(tally, command, known, names, start):
     """Runs these scenarios against the server that `start` starts, given further names of it."""
     wanted = [(version, name) for version in VERSIONS for name in names if version in known.get(name, [])]
+    for name in known.keys() & set(names) - {name for _, name in wanted}:
+        tally.fail(name, f"it is about none of {', '.join(VERSIONS)}, so it would never be run")
     with http_server.Adapter() as adapter, start(adapter.names) as http:
         adapter.begin(http)
         judge(tally, command, adapter.url, wanted)

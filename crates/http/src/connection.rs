@@ -3,20 +3,22 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::server::conn::http1::{Builder, Parts};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::answer::Answer;
 use crate::backend::Backend;
 use crate::front::Front;
 use crate::guard::Hosts;
+use crate::linger::linger;
 use crate::patient::Patient;
 use crate::refusal::{Refusal, code};
 use crate::settings::{HEAD_DEADLINE, LINGER, MAX_HEAD, MAX_HEADERS};
@@ -28,12 +30,19 @@ impl<B: Backend> Front<B> {
         let Ok(_seat) = self.connections.try_acquire() else {
             let limit = self.settings.max_connections;
             let refusal = Refusal::busy(format!("{limit} connections are open, which is the limit"));
-            return dismiss(stream, refusal.into_answer()).await;
+            // Only so many are told: those who have no place take none.
+            if let Ok(_moment) = self.dismissals.try_acquire() {
+                dismiss(stream, refusal.into_answer()).await;
+            }
+            return;
         };
+        let has_asked = AtomicBool::new(false);
         let service = service_fn(|request| {
+            has_asked.store(true, Ordering::Relaxed);
             Box::pin(async move { Ok::<_, Infallible>(self.answer(request, hosts).await) })
         });
-        // A client that hangs up ends the connection, and with it the call that it waits for.
+        // A client that hangs up ends the connection, and with it the call that it waits for. hyper looks for the end only
+        // while nothing of a next request has come: such a client is missed when the answer, or a sign of life, is written.
         let mut connection = Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_DEADLINE)
@@ -48,11 +57,13 @@ impl<B: Backend> Front<B> {
             tokio::select! {
                 biased;
                 ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
-                () = &mut closing, if !is_closing => {
-                    is_closing = true;
-                    Pin::new(&mut connection).graceful_shutdown();
-                }
+                () = &mut closing, if !is_closing => is_closing = true,
             }
+            // hyper would wait for the rest of a first head that has begun.
+            if !has_asked.load(Ordering::Relaxed) {
+                break Ok(());
+            }
+            Pin::new(&mut connection).graceful_shutdown();
         };
         let Parts { io, read_buf, .. } = connection.into_parts();
         let stream = io.into_inner();
@@ -71,7 +82,7 @@ impl<B: Backend> Front<B> {
     }
 }
 
-/// Answers a client that has asked nothing yet, and ends.
+/// Answers a client whose request was not read, and ends.
 async fn dismiss<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: Answer) {
     let (parts, body) = answer.into_parts();
     let Ok(body) = body.collect().await else { return };
@@ -82,8 +93,9 @@ async fn dismiss<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: Answe
         head.push_str(&format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes())));
     }
     let bytes = [head.as_bytes(), b"\r\n", &body].concat();
-    if stream.write_all(&bytes).await.is_ok() {
-        end(stream).await;
+    // Any socket has room for it; whoever keeps it from being written is not waited for.
+    if let Ok(Ok(())) = timeout(LINGER, stream.write_all(&bytes)).await {
+        linger(stream).await;
     }
 }
 
@@ -92,25 +104,13 @@ async fn end<S: AsyncWrite + Unpin>(mut stream: S) {
     let _ = stream.shutdown().await;
 }
 
-/// Ends, and throws away what a refused client still sends: closed at once, the connection would be reset and the
-/// refusal lost.
-async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
-    let rest = async {
-        let mut bytes = [0; 4096];
-        if stream.shutdown().await.is_ok() {
-            while matches!(stream.read(&mut bytes).await, Ok(1..)) {}
-        }
-    };
-    // One that goes on for longer is cut off.
-    let _ = timeout(LINGER, rest).await;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::settings::Settings;
     use futures::future::BoxFuture;
-    use tokio::net::UnixStream;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     #[derive(Debug)]
     struct Nobody;
@@ -133,7 +133,8 @@ mod tests {
         let front = Front::new(Nobody, settings);
         let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
         let (ours, mut theirs) = tokio::io::duplex(4096);
-        let asking = async {
+        // Hangs up when it has its answer.
+        let asking = async move {
             theirs.write_all(sent.as_bytes()).await.unwrap();
             let mut got = String::new();
             theirs.read_to_string(&mut got).await.unwrap();
@@ -164,5 +165,41 @@ mod tests {
         assert!(answer(Settings::CLIENTS, &many).await.starts_with("HTTP/1.1 431 "));
         let full = answer(Settings { max_connections: 0, ..Settings::CLIENTS }, "").await;
         assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("retry-after: 1\r\n"), "{full}");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_front_that_closes_waits_for_nobody_who_has_not_asked() {
+        for sent in ["", "POST /mcp HTTP/1.1\r\nHo"] {
+            let front = Front::new(Nobody, Settings::CLIENTS);
+            let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
+            let (ours, mut theirs) = tokio::io::duplex(4096);
+            theirs.write_all(sent.as_bytes()).await.unwrap();
+            let begun = tokio::time::Instant::now();
+            let close = async {
+                tokio::task::yield_now().await;
+                front.close();
+            };
+            tokio::join!(front.serve(ours, &hosts), close);
+            assert!(begun.elapsed() < LINGER, "{sent:?}: {:?}", begun.elapsed());
+        }
+    }
+
+    #[tokio::test]
+    async fn one_too_many_is_told_so_and_not_reset_while_it_still_sends() {
+        let front = Front::new(Nobody, Settings { max_connections: 0, ..Settings::CLIENTS });
+        let hosts = Hosts::new("127.0.0.1:1".parse().unwrap(), Vec::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(&[b'x'; 4096]).await.unwrap();
+        let (ours, _) = listener.accept().await.unwrap();
+        ours.readable().await.unwrap();
+        let talking = async move {
+            let mut got = String::new();
+            client.read_to_string(&mut got).await.unwrap();
+            // Closed with bytes unread, the connection would be reset, and clients of many kinds would miss the answer.
+            client.write_all(&[b'x'; 4096]).await.expect("no reset");
+            got
+        };
+        let got = tokio::join!(front.serve(ours, &hosts), talking).1;
+        assert!(got.starts_with("HTTP/1.1 503 "), "{got}");
     }
 }

@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
 use crate::session::Sessions;
-use crate::settings::Settings;
+use crate::settings::{MAX_DISMISSALS, Settings};
+use crate::turn::Turns;
 use crate::upstream::Upstream;
 
 /// Serves one backend. Dropped, all its sessions end.
@@ -17,7 +18,9 @@ pub struct Front<B> {
     pub(crate) settings: Settings,
     pub(crate) sessions: Sessions,
     pub(crate) connections: Semaphore,
-    pub(crate) requests: Arc<Semaphore>,
+    /// Connections that are being told that there is no place for them.
+    pub(crate) dismissals: Semaphore,
+    pub(crate) turns: Turns,
     /// For requests that stand for themselves. It lasts: what they make belongs to nobody else.
     lone: tokio::sync::Mutex<Option<Arc<Upstream>>>,
     pub(crate) closing: CancellationToken,
@@ -30,7 +33,8 @@ impl<B: Backend> Front<B> {
             settings,
             sessions: Sessions::new(settings.max_sessions),
             connections: Semaphore::new(settings.max_connections),
-            requests: Arc::new(Semaphore::new(settings.max_requests)),
+            dismissals: Semaphore::new(MAX_DISMISSALS),
+            turns: Turns::new(settings.max_requests),
             lone: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
         }

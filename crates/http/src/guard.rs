@@ -15,8 +15,9 @@ use crate::refusal::{Refusal, code};
 /// The only path there is.
 pub(crate) const PATH: &str = "/mcp";
 
-/// Without a port in it, an authority of plain HTTP means this one.
+/// Which port an authority without one means.
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 
 /// Under which names one connection's server may be addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,20 +34,35 @@ impl Hosts {
         Self { local, names }
     }
 
+    /// Whether a page of this origin is one of ours. We speak plain HTTP; a proxy that speaks TLS for us has a name that
+    /// we were told, and pages there may have been loaded from it.
+    fn admits_origin(&self, origin: &str) -> bool {
+        if let Some(authority) = origin.strip_prefix("http://") {
+            return self.admits(authority);
+        }
+        origin.strip_prefix("https://").is_some_and(|authority| self.is_named(authority, HTTPS_PORT))
+    }
+
     fn admits(&self, authority: &str) -> bool {
-        if self.names.iter().any(|name| name.eq_ignore_ascii_case(authority)) {
+        if self.is_named(authority, HTTP_PORT) {
             return true;
         }
         let Some((host, port)) = split(authority) else { return false };
-        if self.names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
-            return true;
-        }
         let ip = self.local.ip().to_canonical();
         let is_ours = match host.parse::<IpAddr>() {
             Ok(written) => written.to_canonical() == ip,
             Err(_) => host.eq_ignore_ascii_case("localhost") && ip.is_loopback(),
         };
         is_ours && port == self.local.port()
+    }
+
+    fn is_named(&self, authority: &str, default_port: u16) -> bool {
+        let host = split(authority).map_or(authority, |(host, _)| host);
+        let with_port = format!("{authority}:{default_port}");
+        let is_written = |name: &String| {
+            [authority, host, &with_port].iter().any(|written| name.eq_ignore_ascii_case(written))
+        };
+        self.names.iter().any(is_written)
     }
 }
 
@@ -78,8 +94,7 @@ pub(crate) fn check_site(head: &Head, hosts: &Hosts) -> Result<(), &'static str>
     if !head.get("host").is_some_and(|host| hosts.admits(host)) {
         return Err("the Host header names another server");
     }
-    let is_own = |origin: &str| origin.strip_prefix("http://").is_some_and(|host| hosts.admits(host));
-    match head.get("origin").is_none_or(is_own) {
+    match head.get("origin").is_none_or(|origin| hosts.admits_origin(origin)) {
         true => Ok(()),
         false => Err("requests from web pages are not answered: the Origin header names another site"),
     }
@@ -148,6 +163,35 @@ mod tests {
         assert!(hosts("[::1]:80").admits("[::1]") && hosts("[::1]:80").admits("localhost"));
         assert!(hosts("[::ffff:10.0.0.1]:81").admits("10.0.0.1:81"));
         assert!(!hosts("10.42.0.1:3100").admits("localhost:3100"));
+    }
+
+    #[test]
+    fn pages_that_came_over_tls_are_ours_under_the_names_of_a_proxy() {
+        let names = ["vm.example", "other.example:8443", "third.example:443"].map(str::to_owned).to_vec();
+        let local = Hosts::new("127.0.0.1:3000".parse().unwrap(), names);
+        for ours in [
+            "http://127.0.0.1:3000",
+            "http://vm.example",
+            "https://vm.example",
+            "https://VM.example:9",
+            "https://other.example:8443",
+            "https://third.example",
+        ] {
+            assert!(local.admits_origin(ours), "{ours}");
+        }
+        for foreign in [
+            "null",
+            "https://127.0.0.1:3000",
+            "https://localhost:3000",
+            "https://evil.example",
+            "https://vm.example.evil.example",
+            "https://other.example",
+            "http://third.example",
+            "ftp://vm.example",
+            "vm.example",
+        ] {
+            assert!(!local.admits_origin(foreign), "{foreign}");
+        }
     }
 
     proptest! {

@@ -57,6 +57,12 @@ impl Head {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
+
+    /// All values of a header that is a list, and may as well be written in several lines. `None`: there is none.
+    pub(crate) fn list(&self, name: &str) -> Option<String> {
+        let lines: Vec<_> = self.headers.get_all(name).iter().filter_map(|line| line.to_str().ok()).collect();
+        (!lines.is_empty()).then(|| lines.join(","))
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::settings::WRITE_DEADLINE;
 
+/// Without it, a client that never reads its answer holds its connection for ever.
 #[derive(Debug)]
-pub(crate) struct Patient<S> {
+pub struct Patient<S> {
     stream: S,
     /// When patience ends, while something waits to be taken.
     deadline: Pin<Box<Sleep>>,
@@ -19,7 +20,7 @@ pub(crate) struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    pub(crate) fn new(stream: S) -> Self {
+    pub fn new(stream: S) -> Self {
         Self { stream, deadline: Box::pin(sleep(WRITE_DEADLINE)), is_waiting: false }
     }
 

@@ -1,6 +1,7 @@
 //! Requests that are no MCP: one on each connection, answered with JSON.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,6 +18,7 @@ use crate::answer::{self, Answer};
 use crate::body::{self, BodyError};
 use crate::guard::{self, Hosts};
 use crate::head::Head;
+use crate::linger::linger;
 use crate::patient::Patient;
 use crate::settings::{HEAD_DEADLINE, MAX_HEAD, MAX_HEADERS};
 
@@ -75,7 +77,7 @@ where
     let answer = Mutex::new(Some(answer));
     let service = service_fn(|request| {
         let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        async move {
+        Box::pin(async move {
             let answered = match (read(request, hosts, max_body).await, answer) {
                 (Ok(plain), Some(answer)) => answer(plain).await,
                 (Err(refusal), _) => refusal,
@@ -86,9 +88,9 @@ where
                 }
             };
             Ok::<_, Infallible>(answered.into_answer())
-        }
+        })
     });
-    let serving = Builder::new()
+    let mut connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_DEADLINE)
         .max_header_size(MAX_HEAD)
@@ -98,7 +100,13 @@ where
         .half_close(true)
         .title_case_headers(true)
         .serve_connection(TokioIo::new(Patient::new(stream)), service);
-    serving.await.map_err(io::Error::other)
+    let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
+    let is_heard = ended.as_ref().err().is_none_or(hyper::Error::is_parse);
+    if is_heard {
+        // What was refused may not have been read to its end.
+        linger(connection.into_parts().io.into_inner()).await;
+    }
+    ended.map_err(io::Error::other)
 }
 
 async fn read(request: Request<Incoming>, hosts: &Hosts, max_body: usize) -> Result<Plain, PlainAnswer> {
@@ -122,6 +130,7 @@ async fn read(request: Request<Incoming>, hosts: &Hosts, max_body: usize) -> Res
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     async fn ask(text: &str) -> String {
         let (mut client, server) = tokio::io::duplex(1 << 16);
@@ -146,6 +155,27 @@ mod tests {
         assert!(answer.to_lowercase().contains("connection: close\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\n[\"POST\",\"/a\",\"hi\"]"), "{answer}");
         assert_eq!(ask("").await, "");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_refused_while_it_sends_is_not_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let hosts = Hosts::new("127.0.0.1:8080".parse().unwrap(), Vec::new());
+        let head = "POST / HTTP/1.1\r\nHost: localhost:8080\r\nContent-Length: 99999999\r\n\r\n";
+        let talking = async move {
+            client.write_all(head.as_bytes()).await.unwrap();
+            client.write_all(&[b'x'; 1 << 16]).await.unwrap();
+            let mut got = String::new();
+            client.read_to_string(&mut got).await.unwrap();
+            client.write_all(&[b'x'; 4096]).await.expect("no reset");
+            got
+        };
+        let never = |_: Plain| async { PlainAnswer::ok(json!("it was asked")) };
+        let (served, got) = tokio::join!(serve_plain(server, &hosts, 10, never), talking);
+        served.unwrap();
+        assert!(got.starts_with("HTTP/1.1 413 "), "{got}");
     }
 
     #[tokio::test]

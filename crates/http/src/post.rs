@@ -13,6 +13,7 @@ use crate::front::Front;
 use crate::head::Head;
 use crate::refusal::{Refusal, code};
 use crate::session::Session;
+use crate::turn::Turn;
 use crate::upstream::{Call, Upstream};
 
 /// By which a client is known after the handshake.
@@ -38,7 +39,7 @@ pub(crate) struct Reads {
 
 impl Reads {
     pub(crate) fn of(head: &Head) -> Result<Self, Refusal> {
-        let Some(accept) = head.get("accept") else { return Ok(Self { json: true, events: true }) };
+        let Some(accept) = head.list("accept") else { return Ok(Self { json: true, events: true }) };
         let accepted = |range: &str| {
             let ranges = accept.split(',').map(|item| item.split(';').next().unwrap_or_default().trim());
             let family = range.split('/').next().unwrap_or_default();
@@ -74,21 +75,24 @@ pub(crate) fn check_type(head: &Head) -> Result<(), Refusal> {
 }
 
 impl<B: Backend> Front<B> {
-    pub(crate) async fn post(&self, head: &Head, body: &[u8]) -> Result<Reply, Refusal> {
+    pub(crate) async fn post(&self, head: &Head, body: &[u8], turn: Turn) -> Result<Reply, Refusal> {
         let message: Value = serde_json::from_slice(body).map_err(|error| {
             Refusal::new(StatusCode::BAD_REQUEST, code::PARSE, format!("the body is not JSON: {error}"))
         })?;
         let kind = eras::kind(&message)?;
+        if kind == Kind::Request && turn.is_spare() {
+            return Err(self.busy().of(message.get("id")));
+        }
         match (eras::era(&message, kind, head)?, kind) {
-            (Era::Opens, _) => self.open(message).await,
+            (Era::Opens, _) => self.open(message, turn).await,
             (Era::Belongs, kind) => {
                 let session = self.session(head).map_err(|refusal| refusal.of(message.get("id")))?;
-                pass_on(&session.upstream, message, kind)
+                pass_on(&session.upstream, message, kind, turn)
             }
             (Era::Stands, Kind::Request) => {
                 let upstream = self.lone().await.map_err(|reason| unreachable(&message, &reason))?;
                 let id = message.get("id").cloned();
-                let call = upstream.call(message).map_err(|_| gone(id.as_ref()))?;
+                let call = upstream.call(message, turn).map_err(|_| gone(id.as_ref()))?;
                 Ok(Reply::Later { call, lone: true })
             }
             // A request that stands for itself is cancelled by hanging up; there is nothing else to be told.
@@ -99,7 +103,7 @@ impl<B: Backend> Front<B> {
     }
 
     /// The handshake of a new session.
-    async fn open(&self, message: Value) -> Result<Reply, Refusal> {
+    async fn open(&self, message: Value, turn: Turn) -> Result<Reply, Refusal> {
         let id = message.get("id").cloned();
         let place = self.sessions.place().ok_or_else(|| {
             let limit = self.settings.max_sessions;
@@ -108,7 +112,7 @@ impl<B: Backend> Front<B> {
         })?;
         let stream = self.backend.open().await.map_err(|reason| unreachable(&message, &reason))?;
         let upstream = Arc::new(Upstream::new(stream, Some(self.settings.session_idle)));
-        let call = upstream.call(message).map_err(|_| gone(id.as_ref()))?;
+        let call = upstream.call(message, turn).map_err(|_| gone(id.as_ref()))?;
         let answer = call.answered().await.map_err(|_| gone(id.as_ref()))?;
         let answered = answer::json(StatusCode::OK, &answer);
         let Some(version) = answer["result"]["protocolVersion"].as_str() else {
@@ -151,15 +155,15 @@ fn session_id(head: &Head) -> Result<&str, Refusal> {
     })
 }
 
-fn pass_on(upstream: &Arc<Upstream>, message: Value, kind: Kind) -> Result<Reply, Refusal> {
+fn pass_on(upstream: &Arc<Upstream>, message: Value, kind: Kind, turn: Turn) -> Result<Reply, Refusal> {
     match kind {
         Kind::Request => {
             let id = message.get("id").cloned();
-            let call = upstream.call(message).map_err(|_| gone(id.as_ref()))?;
+            let call = upstream.call(message, turn).map_err(|_| gone(id.as_ref()))?;
             Ok(Reply::Later { call, lone: false })
         }
         Kind::Notification => {
-            upstream.notify(message);
+            upstream.notify(message, turn);
             Ok(Reply::Now(answer::empty(StatusCode::ACCEPTED)))
         }
         // The server asks nothing, so there is nothing to answer.
@@ -196,5 +200,7 @@ mod tests {
         assert_eq!(reads("text/*"), Some((false, true)));
         assert_eq!(reads("text/html"), None);
         assert_eq!(reads("application/jsonp, x/application/json"), None);
+        let lines = [("Accept", "application/json"), ("Accept", "text/event-stream")];
+        assert_eq!(Reads::of(&Head::with(&lines)), Ok(Reads { json: true, events: true }));
     }
 }

@@ -13,6 +13,11 @@ pub(crate) const BODY_DEADLINE: Duration = Duration::from_secs(120);
 pub(crate) const MAX_HEAD: usize = 16 * 1024;
 pub(crate) const MAX_HEADERS: usize = 64;
 
+/// Small messages that need no answer and come while as many requests are under way as there may be, and how small they
+/// are: a cancellation names a request and perhaps a reason.
+pub(crate) const SPARE_TURNS: usize = 4;
+pub(crate) const SPARE_BODY: usize = 16 * 1024;
+
 /// A client that takes nothing for so long has gone without saying so.
 pub(crate) const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -24,6 +29,10 @@ pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// How long what a refused client still sends is read and thrown away.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// Connections beyond the limit that are told of it at the same time. They take a moment each, and have no place that
+/// would bound them.
+pub(crate) const MAX_DISMISSALS: usize = 8;
 
 /// How long calls may go on when the front closes.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);

@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use call::{Call, Listening, News};
 
 use crate::refusal::code;
+use crate::turn::Turn;
 
 /// Reports that may wait for a client that reads slowly; more are lost, the answer never is. As many as there are
 /// resources that one client follows.
@@ -29,6 +30,12 @@ const REPORTS: usize = 64;
 
 /// Where a message says to which request for notifications it belongs.
 const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The request whose answer is a stream without an end.
+const SUBSCRIBING: &str = "subscriptions/listen";
+
+/// What is kept of a request that has given its turn back: ids and tokens that somebody would really use.
+const MAX_KEPT: usize = 1024;
 
 /// How much is read at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -47,8 +54,15 @@ pub(crate) struct Gone;
 #[derive(Debug)]
 struct Calls {
     state: Mutex<State>,
-    /// Without a bound of its own: there are no more lines than requests under way, and those are counted.
-    lines: mpsc::UnboundedSender<Vec<u8>>,
+    /// Without a bound of its own: lines have the turns of their requests until they are written, and turns are counted.
+    lines: mpsc::UnboundedSender<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    bytes: Vec<u8>,
+    /// None with the cancellation of a call that has none any more, of which there are no more than connections.
+    _turn: Option<Turn>,
 }
 
 #[derive(Debug)]
@@ -90,7 +104,7 @@ impl Upstream {
     }
 
     /// Passes a request on.
-    pub(crate) fn call(self: &Arc<Self>, mut request: Value) -> Result<Call, Gone> {
+    pub(crate) fn call(self: &Arc<Self>, mut request: Value, turn: Turn) -> Result<Call, Gone> {
         let (reports, reported) = mpsc::channel(REPORTS);
         let (answer, answered) = oneshot::channel();
         let mut state = self.calls.state();
@@ -102,11 +116,15 @@ impl Upstream {
         let id = std::mem::replace(&mut request["id"], number.into());
         let token = request.pointer_mut("/params/_meta/progressToken").filter(|token| !token.is_null());
         let token = token.map(|token| std::mem::replace(token, number.into()));
+        let lasts = request["method"] == SUBSCRIBING;
+        let is_small = is_small(&id) && token.as_ref().is_none_or(is_small);
         state.waiting.insert(number, Waiting { id, token, reports, answer });
         state.used = Instant::now();
         drop(state);
-        self.calls.send(&request);
-        Ok(Call { number, reports: reported, answer: answered, upstream: self.clone() })
+        self.calls.send(&request, Some(turn.clone()));
+        // Somebody who only listens must not keep others from asking. Connections are counted as well.
+        let turn = if lasts && is_small { None } else { Some(turn) };
+        Ok(Call { number, lasts, turn, reports: reported, answer: answered, upstream: self.clone() })
     }
 
     /// What the server says unasked, from now on and until the conversation ends. Of several listeners only the one that
@@ -122,11 +140,10 @@ impl Upstream {
     }
 
     /// Passes on what needs no answer.
-    pub(crate) fn notify(&self, mut notification: Value) {
+    pub(crate) fn notify(&self, notification: Value, turn: Turn) {
         if notification["method"] == "notifications/cancelled" {
             for (number, waiting) in self.calls.withdraw(&notification["params"]["requestId"]) {
-                notification["params"]["requestId"] = number.into();
-                self.calls.send(&notification);
+                self.calls.send(&cancelled(number, "the client cancelled it"), Some(turn.clone()));
                 // The server does not answer it any more, and its connection waits.
                 let error = json!({ "code": code::REFUSED, "message": "the request was cancelled" });
                 let answer = json!({ "jsonrpc": "2.0", "id": waiting.id, "error": error });
@@ -135,7 +152,7 @@ impl Upstream {
             return;
         }
         self.calls.state().used = Instant::now();
-        self.calls.send(&notification);
+        self.calls.send(&notification, Some(turn));
     }
 }
 
@@ -145,9 +162,9 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, message: &Value) {
+    fn send(&self, message: &Value, turn: Option<Turn>) {
         // If the conversation has ended, whoever waits is told by that.
-        let _ = self.lines.send(format!("{message}\n").into_bytes());
+        let _ = self.lines.send(Line { bytes: format!("{message}\n").into_bytes(), _turn: turn });
     }
 
     /// Takes out the requests of this id that are under way, with their numbers.
@@ -156,10 +173,9 @@ impl Calls {
     }
 
     /// Nobody waits for this answer any more: the server need not go on.
-    fn abandon(&self, number: u64) {
+    fn abandon(&self, number: u64, turn: Option<Turn>) {
         if self.state().waiting.remove(&number).is_some() {
-            let params = json!({ "requestId": number, "reason": "the client hung up" });
-            self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+            self.send(&cancelled(number, "the client hung up"), turn);
         }
     }
 
@@ -234,13 +250,27 @@ impl State {
     }
 }
 
+fn is_small(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.len() <= MAX_KEPT,
+        Value::Array(_) | Value::Object(_) => false,
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// In our words and not the client's: one cancellation may end many requests of one id, and theirs may be long.
+fn cancelled(number: u64, reason: &str) -> Value {
+    let params = json!({ "requestId": number, "reason": reason });
+    json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })
+}
+
 fn subscription(params: &mut Value) -> Option<&mut Value> {
     params.get_mut("_meta")?.get_mut(SUBSCRIPTION_KEY)
 }
 
 async fn carry(
     stream: UnixStream,
-    queue: mpsc::UnboundedReceiver<Vec<u8>>,
+    queue: mpsc::UnboundedReceiver<Line>,
     calls: Arc<Calls>,
     idle: Option<Duration>,
 ) {
@@ -276,9 +306,9 @@ async fn read_lines(read: OwnedReadHalf, calls: &Calls) {
     }
 }
 
-async fn write_lines(mut write: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn write_lines(mut write: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Line>) {
     while let Some(line) = queue.recv().await {
-        if write.write_all(&line).await.is_err() {
+        if write.write_all(&line.bytes).await.is_err() {
             return;
         }
     }

@@ -15,6 +15,9 @@ use crate::progress::Pump;
 /// How long the last progress reports may take before the answer goes out without them.
 const LAST_REPORTS: Duration = Duration::from_secs(2);
 
+/// The code of the answer when a tool panics.
+pub(crate) const DEFECT: &str = "internal";
+
 /// The call was cancelled, or its client is gone: there is nobody to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cancelled;
@@ -37,7 +40,7 @@ pub(crate) async fn run(
             Err(_) => {
                 tracing::error!(tool, "a tool panicked");
                 let message = format!("{tool} failed because of a defect in agentiso");
-                let failure = Failure::new("internal", message).with_hint("the server's log has the details");
+                let failure = Failure::new(DEFECT, message).with_hint("the server's log has the details");
                 failure.into_result()
             }
         }

@@ -1,13 +1,15 @@
 //! What agentiso offers in one session: the tools of its profile, and the resources and prompts that follow from them.
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
+
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::suggest::nearest;
 use agentiso_daemon::{Session, SessionKind};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use rmcp::model::{
-    CompleteRequestParams, CompleteResult, ErrorData, GetPromptResult, JsonObject, ListResourcesResult,
-    Prompt, ResourceContents, ResourceTemplate, Tool as ListedTool,
+    CallToolResult, CompleteRequestParams, CompleteResult, ErrorData, GetPromptResult, JsonObject,
+    ListResourcesResult, Prompt, ResourceContents, ResourceTemplate, Tool as ListedTool,
 };
 
 use crate::answer::{Answer, Failure};
@@ -16,7 +18,7 @@ use crate::offer::{Asked, Offer, Part, Running};
 use crate::profile::Profile;
 use crate::registry::{Call, Tool};
 use crate::resources::follow::{self, Followed};
-use crate::{complete, instructions, prompts, registry, resources};
+use crate::{call, complete, instructions, prompts, registry, resources};
 
 pub(crate) struct Own {
     session: Session,
@@ -65,6 +67,21 @@ impl Own {
     }
 }
 
+/// What a call is answered with. Every error is counted, and so is a panic, which then goes on to whoever waits for the
+/// call and answers in its place.
+async fn counted(running: registry::Running, count: impl Fn(&'static str)) -> CallToolResult {
+    match AssertUnwindSafe(running).catch_unwind().await {
+        Ok(outcome) => {
+            let outcome = outcome.inspect_err(|failure| count(failure.code));
+            outcome.map_or_else(Failure::into_result, Answer::into_result)
+        }
+        Err(panic) => {
+            count(call::DEFECT);
+            resume_unwind(panic)
+        }
+    }
+}
+
 impl Offer for Own {
     fn instructions(&self) -> String {
         instructions::render(&self.profile)
@@ -98,15 +115,12 @@ impl Offer for Own {
             max_read: self.profile.max_read(),
         };
         let session = self.session.clone();
-        // Whatever is answered with an error is counted.
-        let refuse = move |failure: Failure| {
-            session.count_error(failure.code);
-            failure.into_result()
+        let count = move |code| session.count_error(code);
+        let running = match (tool.prepare)(Reader::new(tool.slots, asked.arguments), call) {
+            Ok(running) => running,
+            Err(invalid) => std::future::ready(Err(Failure::invalid(tool.name, invalid))).boxed(),
         };
-        Ok(match (tool.prepare)(Reader::new(tool.slots, asked.arguments), call) {
-            Ok(running) => running.map(|outcome| outcome.map_or_else(refuse, Answer::into_result)).boxed(),
-            Err(invalid) => std::future::ready(refuse(Failure::invalid(tool.name, invalid))).boxed(),
-        })
+        Ok(counted(running, count).boxed())
     }
 
     fn prompts(&self) -> Vec<Prompt> {
@@ -148,5 +162,24 @@ impl Offer for Own {
 
     async fn complete(&self, request: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
         complete::complete(&self.session, &self.profile, request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[tokio::test]
+    async fn errors_are_counted_and_so_are_defects() {
+        let codes = RefCell::new(Vec::new());
+        let count = |code| codes.borrow_mut().push(code);
+        let fine = std::future::ready(Ok(Answer::json(serde_json::json!({}))));
+        counted(fine.boxed(), count).await;
+        let refused = std::future::ready(Err(Failure::new("not_found", "it is not there".to_owned())));
+        counted(refused.boxed(), count).await;
+        let broken = async { panic!("a defect") }.boxed();
+        assert!(AssertUnwindSafe(counted(broken, count)).catch_unwind().await.is_err());
+        assert_eq!(codes.into_inner(), ["not_found", call::DEFECT]);
     }
 }

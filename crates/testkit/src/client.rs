@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::process::Process;
 use crate::wait::LONG;
 use crate::workspace::TestWorkspace;
 
@@ -176,7 +177,20 @@ impl Client {
     /// Closes stdin, as a client that leaves politely does, and waits for the end of `serve`.
     pub fn hang_up(&self) -> std::process::ExitStatus {
         drop(self.stdin.lock().expect("no panic with stdin held").take());
-        self.child.lock().expect("no panic with the child held").wait().expect("serve ends")
+        self.ends_within(LONG).unwrap_or_else(|| {
+            self.kill();
+            panic!("serve went on for {LONG:?} after its client had hung up; it said: {}", self.stderr());
+        })
+    }
+
+    fn ends_within(&self, limit: Duration) -> Option<std::process::ExitStatus> {
+        let mut child = self.child.lock().expect("no panic with the child held");
+        if let Some(process) = Process::open(child.id() as i32)
+            && !process.ends_within(limit)
+        {
+            return None;
+        }
+        Some(child.wait().expect("our own child"))
     }
 
     /// Ends `serve` the hard way.

@@ -1,11 +1,13 @@
 //! The dashboard on a terminal that `script` makes.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentiso_testkit::{TestHost, eventually, host_or_skip};
+use agentiso_testkit::{TestHost, eventually, host_or_skip, record_skip};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was drawn so far, and the keys.
 struct Screen {
@@ -37,19 +39,37 @@ impl Screen {
 
     /// Waits until something is drawn. Only what changed is drawn, so these are words that were not there before.
     fn shows(&self, words: &str) {
-        eventually(words, Duration::from_secs(30), || {
-            String::from_utf8_lossy(&self.drawn.lock().unwrap()).contains(words)
-        });
+        eventually(words, PATIENCE, || String::from_utf8_lossy(&self.drawn.lock().unwrap()).contains(words));
     }
 
     fn press(&mut self, keys: &str) {
         self.drawn.lock().unwrap().clear();
         self.child.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
+
+    fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the dashboard ends", PATIENCE, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Screen {
+    /// A test that fails leaves no dashboard: with its terminal gone it ends as well.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 #[test]
 fn the_dashboard_follows_a_machine_and_a_daemon_that_goes_and_comes() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return record_skip("script, which makes terminals, is not installed");
+    }
     let host = host_or_skip!();
     host.cli_ok(&["create", "box"]);
     let mut screen = Screen::open(&host);
@@ -62,7 +82,7 @@ fn the_dashboard_follows_a_machine_and_a_daemon_that_goes_and_comes() {
     host.cli_ok(&["create", "another"]);
     screen.shows("another");
     screen.press("q");
-    assert!(screen.child.wait().unwrap().success());
+    assert!(screen.ended().success());
     for workspace in ["box", "another"] {
         host.cli_ok(&["rm", workspace]);
     }

@@ -130,8 +130,23 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
     assert_eq!(without.status.code(), Some(1));
     assert!(words(&without).contains("neither claude nor opencode"), "{}", words(&without));
 
-    // Whoever interrupts it leaves nothing behind.
+    // Workers have fixed names: what has one of them is named, and nothing is run.
     let before = runs(&host).len();
+    client.tool(
+        "workspace_fork",
+        json!({"workspace_id": "gold", "snapshot_name": "bare", "new_name": "orch-a"}),
+    );
+    let refused = command(&host, &[]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", words(&refused));
+    assert!(
+        words(&refused).contains("orch-a") && words(&refused).contains("agentiso rm"),
+        "{}",
+        words(&refused)
+    );
+    client.tool("workspace_destroy", json!({"workspace_id": "orch-a"}));
+    assert_eq!((runs(&host).len(), host.machines().len()), (before, 1));
+
+    // Whoever interrupts it leaves nothing behind.
     tasks(&host, "golden", "[[tasks]]\nname = \"long\"\nprompt = \"wait\"\n");
     let child = command(&host, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the worker runs", Duration::from_secs(120), || host.machines().len() == 2);

@@ -16,15 +16,15 @@ const SECURITY: &str = "docs/security.md";
 const CONTRACT: &str = "docs/contract.md";
 
 pub(super) fn problems(root: &Path) -> Result<Vec<String>> {
-    let mut functions = HashSet::new();
+    let mut tests = HashSet::new();
     for part in ["crates", "tests", "xtask"] {
-        collect(&root.join(part), &mut functions)?;
+        collect(&root.join(part), &mut tests)?;
     }
     let mut problems = Vec::new();
     for document in [SECURITY, CONTRACT] {
         let text =
             std::fs::read_to_string(root.join(document)).with_context(|| format!("reading {document}"))?;
-        let missing = named_tests(&text).filter(|test| !functions.contains(*test));
+        let missing = named_tests(&text).filter(|test| !tests.contains(*test));
         problems.extend(missing.map(|test| format!("{document}: there is no test {test}")));
         match document {
             SECURITY if !is_complete(&text) => {
@@ -55,23 +55,66 @@ fn unguarded(text: &str) -> impl Iterator<Item = &str> {
     points.filter(|(_, rest)| named_tests(rest).next().is_none()).map(|(point, _)| point)
 }
 
-/// The names of all functions in the Rust files below a directory.
-fn collect(dir: &Path, functions: &mut HashSet<String>) -> Result<()> {
+/// The names of all tests in the Rust files below a directory.
+fn collect(dir: &Path, tests: &mut HashSet<String>) -> Result<()> {
     for entry in std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(&path, functions)?;
+            collect(&path, tests)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text =
                 std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            functions.extend(named_functions(&text).map(str::to_owned));
+            tests.extend(marked(&text).chain(listed(&text)).map(str::to_owned));
         }
     }
     Ok(())
 }
 
-fn named_functions(text: &str) -> impl Iterator<Item = &str> {
-    text.split("fn ").skip(1).filter_map(|rest| rest.split(|c: char| !is_of_a_name(c)).next())
+/// Functions with the attribute of a test.
+fn marked(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("fn ").filter_map(|(at, word)| {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        is_marked(before).then(|| words(after).next()).flatten()
+    })
+}
+
+/// Whether the lines right above, as far as they belong to the function that follows, make a test of it.
+fn is_marked(before: &str) -> bool {
+    let own = |line: &&str| !line.is_empty() && !line.ends_with(['{', '}', ';']);
+    let mut lines = before.rsplit('\n').map(str::trim);
+    // The beginning of the function's own line may be nothing but space.
+    let first = lines.next();
+    first.into_iter().chain(lines.take_while(own)).any(has_test_attribute)
+}
+
+/// `#[test]`, the same of any runtime, and `#[rstest]`; those of `proptest!` have the first.
+fn has_test_attribute(line: &str) -> bool {
+    line.split("#[").skip(1).any(|rest| {
+        let attribute = rest.split([']', '(']).next().unwrap_or_default();
+        matches!(attribute, "test" | "rstest") || attribute.ends_with("::test")
+    })
+}
+
+/// What is listed in calls of the file's own macros that make tests.
+fn listed(text: &str) -> Vec<&str> {
+    let mut listed = Vec::new();
+    for (name, body) in text.split("macro_rules! ").skip(1).filter_map(|rest| rest.split_once(' ')) {
+        let body = block(body);
+        if body.contains("fn $") && body.lines().any(has_test_attribute) {
+            listed.extend(text.split(&format!("\n{name}!")).skip(1).flat_map(|call| words(block(call))));
+        }
+    }
+    listed
+}
+
+/// Up to the bracket that closes it, which is at the beginning of a line.
+fn block(text: &str) -> &str {
+    let end = ["\n}", "\n)"].iter().filter_map(|end| text.find(end)).min();
+    &text[..end.unwrap_or(text.len())]
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !is_of_a_name(c)).filter(|word| !word.is_empty())
 }
 
 /// What stands in backticks and can only be a test.
@@ -99,10 +142,18 @@ mod tests {
         let text = "| 7 | x | `a_test_that_is_there`, `max_workspaces`, `./x up` and `RUN_OPTIONS` |\n";
         assert_eq!(named_tests(text).collect::<Vec<_>>(), ["a_test_that_is_there"]);
         assert_eq!(numbers(text).collect::<Vec<_>>(), [7]);
-        assert_eq!(
-            named_functions("async fn one_two() {}\n fn three<T>(").collect::<Vec<_>>(),
-            ["one_two", "three"]
-        );
+    }
+
+    #[test]
+    fn a_function_is_a_test_if_it_is_marked_or_listed_as_one() {
+        let text = "#[test]\n// Why.\n#[expect(\n    x,\n    reason = \"y\"\n)]\nfn one_a() {\n    fn no_a() {}\n}\n\
+                    fn no_b() {}\n\n    #[tokio::test(start_paused = true)]\n    async fn two_b<T>() {}\n\
+                    #[test]\n\nfn no_c() {}\nuse x;\nfn no_d() {}\n#[testing]\nfn no_e() {}\n";
+        assert_eq!(marked(text).collect::<Vec<_>>(), ["one_a", "two_b"]);
+        let text = "macro_rules! every {\n    ($($name:ident)*) => {\n        $(#[test] fn $name() {})*\n    };\n}\n\n\
+                    every! {\n    one_a\n    of::two_b,\n}\nmacro_rules! other {\n    () => { fn $x() {} };\n}\n\
+                    other!(\n    no_a\n);\n";
+        assert_eq!(listed(text), ["one_a", "of", "two_b"]);
     }
 
     #[test]

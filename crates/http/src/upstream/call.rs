@@ -7,11 +7,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Calls, Gone, Upstream};
+use crate::turn::Turn;
 
 /// A request under way. Dropped before its answer, it is cancelled.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(super) number: u64,
+    /// It has no end of its own: whoever asked has to hang up.
+    pub(crate) lasts: bool,
+    pub(super) turn: Option<Turn>,
     pub(super) reports: mpsc::Receiver<Value>,
     pub(super) answer: oneshot::Receiver<Value>,
     pub(super) upstream: Arc<Upstream>,
@@ -49,7 +53,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.upstream.calls.abandon(self.number);
+        self.upstream.calls.abandon(self.number, self.turn.take());
     }
 }
 

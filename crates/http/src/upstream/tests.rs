@@ -1,10 +1,15 @@
 //! Conversations with a server that is played by the test.
 
 use super::*;
+use crate::turn::Turns;
 
 fn pair(idle: Option<Duration>) -> (Arc<Upstream>, BufReader<UnixStream>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (Arc::new(Upstream::new(ours, idle)), BufReader::new(theirs))
+}
+
+fn turn() -> Turn {
+    Turns::new(1).take().unwrap()
 }
 
 async fn line(server: &mut BufReader<UnixStream>) -> Value {
@@ -21,8 +26,8 @@ async fn say(server: &mut BufReader<UnixStream>, message: Value) {
 async fn two_requests_of_one_id_get_their_own_answers_and_reports() {
     let (upstream, mut server) = pair(None);
     let request = json!({"id": "a", "method": "x", "params": {"_meta": {"progressToken": "t"}}});
-    let mut first = upstream.call(request.clone()).unwrap();
-    let second = upstream.call(request).unwrap();
+    let mut first = upstream.call(request.clone(), turn()).unwrap();
+    let second = upstream.call(request, turn()).unwrap();
     let (one, two) = (line(&mut server).await, line(&mut server).await);
     assert_ne!(one["id"], two["id"]);
     let token = &one["params"]["_meta"]["progressToken"];
@@ -37,11 +42,11 @@ async fn two_requests_of_one_id_get_their_own_answers_and_reports() {
 #[tokio::test]
 async fn a_call_that_is_dropped_is_cancelled_and_one_that_was_answered_is_not() {
     let (upstream, mut server) = pair(None);
-    let call = upstream.call(json!({"id": 7, "method": "x"})).unwrap();
+    let call = upstream.call(json!({"id": 7, "method": "x"}), turn()).unwrap();
     let number = line(&mut server).await["id"].clone();
     say(&mut server, json!({"id": number, "result": 1})).await;
     call.answered().await.unwrap();
-    drop(upstream.call(json!({"id": 8, "method": "y"})).unwrap());
+    drop(upstream.call(json!({"id": 8, "method": "y"}), turn()).unwrap());
     assert_eq!(line(&mut server).await["method"], "y");
     let cancelled = line(&mut server).await;
     assert_eq!(cancelled["params"]["requestId"], 2, "{cancelled}");
@@ -50,10 +55,10 @@ async fn a_call_that_is_dropped_is_cancelled_and_one_that_was_answered_is_not() 
 #[tokio::test]
 async fn a_client_cancels_by_its_own_id() {
     let (upstream, mut server) = pair(None);
-    let call = upstream.call(json!({"id": "mine", "method": "x"})).unwrap();
+    let call = upstream.call(json!({"id": "mine", "method": "x"}), turn()).unwrap();
     line(&mut server).await;
-    upstream.notify(json!({"method": "notifications/cancelled", "params": {"requestId": "other"}}));
-    upstream.notify(json!({"method": "notifications/cancelled", "params": {"requestId": "mine"}}));
+    upstream.notify(json!({"method": "notifications/cancelled", "params": {"requestId": "other"}}), turn());
+    upstream.notify(json!({"method": "notifications/cancelled", "params": {"requestId": "mine"}}), turn());
     assert_eq!(line(&mut server).await["params"]["requestId"], 1);
     assert_eq!(call.answered().await.unwrap()["error"]["message"], "the request was cancelled");
 }
@@ -61,7 +66,7 @@ async fn a_client_cancels_by_its_own_id() {
 #[tokio::test(start_paused = true)]
 async fn silence_ends_it_but_not_while_something_is_under_way() {
     let (upstream, mut server) = pair(Some(Duration::from_secs(10)));
-    let call = upstream.call(json!({"id": 1, "method": "x"})).unwrap();
+    let call = upstream.call(json!({"id": 1, "method": "x"}), turn()).unwrap();
     let number = line(&mut server).await["id"].clone();
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(!upstream.is_gone());
@@ -74,13 +79,13 @@ async fn silence_ends_it_but_not_while_something_is_under_way() {
     assert!(!upstream.is_gone());
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(upstream.is_gone());
-    assert_eq!(upstream.call(json!({"id": 1, "method": "x"})).err(), Some(Gone));
+    assert_eq!(upstream.call(json!({"id": 1, "method": "x"}), turn()).err(), Some(Gone));
 }
 
 #[tokio::test]
 async fn what_is_said_unasked_goes_to_who_listens_and_what_was_subscribed_to_to_its_request() {
     let (upstream, mut server) = pair(None);
-    let mut call = upstream.call(json!({"id": "sub", "method": "subscriptions/listen"})).unwrap();
+    let mut call = upstream.call(json!({"id": "sub", "method": "subscriptions/listen"}), turn()).unwrap();
     let number = line(&mut server).await["id"].clone();
     let gone = upstream.listen();
     drop(gone);
@@ -102,8 +107,53 @@ async fn what_is_said_unasked_goes_to_who_listens_and_what_was_subscribed_to_to_
 #[tokio::test]
 async fn whoever_waits_learns_that_the_server_has_gone() {
     let (upstream, mut server) = pair(None);
-    let call = upstream.call(json!({"id": 1, "method": "x"})).unwrap();
+    let call = upstream.call(json!({"id": 1, "method": "x"}), turn()).unwrap();
     line(&mut server).await;
     drop(server);
     assert_eq!(call.answered().await, Err(Gone));
+}
+
+#[tokio::test]
+async fn a_line_that_the_server_has_not_taken_keeps_its_turn() {
+    let (upstream, mut server) = pair(None);
+    let turns = Turns::new(3);
+    // More than a socket holds, so that the first of them is never through.
+    let long = json!({"method": "x", "params": {"text": "x".repeat(4 << 20)}});
+    upstream.notify(long, turns.take().unwrap());
+    upstream.notify(json!({"method": "y"}), turns.take().unwrap());
+    drop(upstream.call(json!({"id": 1, "method": "z"}), turns.take().unwrap()).unwrap());
+    tokio::task::yield_now().await;
+    assert!(turns.take().is_none(), "nobody waits for them, and they are still in memory");
+    for method in ["x", "y", "z", "notifications/cancelled"] {
+        assert_eq!(line(&mut server).await["method"], method);
+    }
+    let all_free = async {
+        while turns.take().zip(turns.take()).zip(turns.take()).is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), all_free).await.expect("all are free");
+}
+
+#[tokio::test]
+async fn a_subscription_gives_its_turn_back_unless_much_is_kept_of_it() {
+    let (upstream, mut server) = pair(None);
+    let turns = Turns::new(2);
+    let subscribe = |id: String| json!({"id": id, "method": SUBSCRIBING});
+    let large = upstream.call(subscribe("x".repeat(MAX_KEPT + 1)), turns.take().unwrap()).unwrap();
+    let small = upstream.call(subscribe("x".to_owned()), turns.take().unwrap()).unwrap();
+    assert!(turns.take().is_none(), "the lines are not written yet");
+    line(&mut server).await;
+    line(&mut server).await;
+    let one = async {
+        loop {
+            match turns.take() {
+                Some(turn) => return turn,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let _one = tokio::time::timeout(Duration::from_secs(30), one).await.expect("a turn is free");
+    assert!(turns.take().is_none());
+    assert!(large.lasts && small.lasts);
 }

@@ -1,10 +1,12 @@
 //! Everything that can be asked for, and what must be true after it was asked for and taken back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use agentiso_testkit::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{BASE, LONG_SLEEP, OTHER, Stage};
+use crate::stage::{BASE, LONG_SLEEP, OTHER, PATIENCE, Stage};
 use crate::{files, machines};
 
 pub(crate) struct Deed {
@@ -85,18 +87,27 @@ fn start_job(stage: &Stage) {
     stage.client.tool("exec_background", start);
 }
 
-/// Ends what runs, of which there must be so many at most.
+/// Tells every job that runs to end, and says which they were.
+pub(crate) fn kill_jobs(stage: &Stage) -> BTreeSet<String> {
+    let kill = |job: Value| {
+        let kill = json!({"action": "kill", "workspace_id": BASE, "job_id": job["job_id"]});
+        // It may just have ended by itself.
+        stage.client.try_tool("exec_background", kill);
+        job["job_id"].to_string()
+    };
+    jobs(stage).into_iter().map(kill).collect()
+}
+
+/// Ends what runs, of which there must be so many at most. A start that was cancelled may still be on its way; what comes
+/// later is ended while the stage waits for all to be well.
 fn end_jobs(stage: &Stage, most: usize) {
-    // A start that was cancelled may still be on its way, so it is looked twice.
-    for _ in 0..2 {
-        let running = jobs(stage);
-        assert!(running.len() <= most, "{running:?}");
-        for job in running {
-            let kill = json!({"action": "kill", "workspace_id": BASE, "job_id": job["job_id"]});
-            stage.client.tool("exec_background", kill);
-        }
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
+    let mut killed = BTreeSet::new();
+    eventually("no job is left", PATIENCE, || {
+        let running = kill_jobs(stage);
+        killed.extend(running.iter().cloned());
+        assert!(killed.len() <= most, "{killed:?}");
+        running.is_empty()
+    });
 }
 
 fn commands() -> Vec<Deed> {

@@ -9,6 +9,8 @@ use agentiso_testkit::{Client, HostOptions, TestHost, TestWorkspace, eventually}
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::deeds;
+
 /// The workspace that most is done with. It has a clone of the repository outside in `/workspace` and two snapshots: `m`
 /// with memory, in which `/root/file` says `one`, and `d`, in which it says `two`.
 pub(crate) const BASE: &str = "base";
@@ -25,8 +27,9 @@ pub(crate) const LONG_SLEEP: &str = "sleep 987";
 /// For what is undone or finished by itself, on a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a cancelled call made is on its way out, or it was there before the call was cancelled.
-const SOON: Duration = Duration::from_secs(2);
+/// What a cancelled call made is on its way out, or it was there before the call was cancelled. What runs for so long
+/// without a break, and does what it is told, is there to stay, on a host however busy.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// A call may have been done, and not answered yet, when it was cancelled. That is rare.
 const MOST_TOO_LATE: u32 = 3;
@@ -114,7 +117,7 @@ impl Stage {
 
     /// What a call made is there and can be used, or it is gone. It is gone afterwards.
     pub(crate) fn made(&self, name: &str, answered: bool) {
-        if !answered && self.is_gone_soon(name) {
+        if !answered && self.goes(name) {
             return;
         }
         if !answered {
@@ -129,18 +132,29 @@ impl Stage {
         assert!(self.too_late.get() <= MOST_TOO_LATE, "cancelled calls are done all the same");
     }
 
-    fn is_gone_soon(&self, name: &str) -> bool {
+    /// Waits until what a cancelled call made is gone, or is there to stay.
+    fn goes(&self, name: &str) -> bool {
         let begun = Instant::now();
+        let mut runs_since = None;
         loop {
             if !self.is_listed(name) {
                 return true;
             }
-            let settled = self.phase(name).as_deref() == Some("running");
-            if begun.elapsed() > if settled { SOON } else { PATIENCE } {
+            runs_since = match self.phase(name).as_deref() {
+                Some("running") => runs_since.or(Some(Instant::now())),
+                Some(_) | None => None,
+            };
+            if runs_since.is_some_and(|since| since.elapsed() > SETTLED) && self.works(name) {
                 return false;
             }
+            assert!(begun.elapsed() < PATIENCE, "{name} is neither gone nor of use: {:?}", self.phase(name));
             std::thread::park_timeout(Duration::from_millis(20));
         }
+    }
+
+    fn works(&self, name: &str) -> bool {
+        let ran = self.client.try_tool("exec", json!({"workspace_id": name, "command": "echo works"}));
+        !ran.is_error
     }
 
     /// Returns when the workspace has done what it was asked before: requests are taken one after the other.
@@ -174,6 +188,8 @@ impl Stage {
         let begun = Instant::now();
         while let Some(wrong) = self.wrong() {
             assert!(begun.elapsed() < PATIENCE, "{wrong}");
+            // A cancelled call may have started a job after it was looked for; no other command is one.
+            deeds::kill_jobs(self);
             std::thread::park_timeout(Duration::from_millis(20));
         }
     }

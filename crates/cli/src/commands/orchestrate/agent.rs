@@ -48,6 +48,17 @@ mod tests {
     }
 
     #[test]
+    fn a_prompt_that_begins_with_a_dash_is_no_option() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |prompt| String::from_utf8(run(dir.path(), prompt, None).stdout).unwrap();
+        let bin = dir.path().display();
+        install(dir.path(), "opencode");
+        assert_eq!(said("--help"), format!("{bin}/opencode|run| --help|"));
+        install(dir.path(), "claude");
+        assert_eq!(said("- a list\n- of two"), format!("{bin}/claude|-p| - a list\n- of two|"));
+    }
+
+    #[test]
     fn an_image_without_an_agent_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let output = run(dir.path(), "x", None);

@@ -10,7 +10,7 @@ mod agent;
 mod results;
 mod task_file;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ use task_file::TaskFile;
 /// For each task, from the contract with task files.
 const TIMEOUT_SECS: u64 = 300;
 
-/// What the names of workers begin with.
+/// What the names of workers begin with, from the contract with task files.
 const PREFIX: &str = "orch";
 
 /// The variable in which agents look for a key.
@@ -38,8 +38,9 @@ const KEY: &str = "ANTHROPIC_API_KEY";
 /// Run prompts with agents, each in a fork of a snapshot
 ///
 /// The task file names a workspace and a snapshot to fork, and up to 20 tasks with a prompt each. In every fork the agent of
-/// the image is run with the prompt: claude if it is there, else opencode. It has 300 seconds; then its worker is destroyed,
-/// also when this command is interrupted. What the agents said is in orchestrate-results, in a directory for each run.
+/// the image is run with the prompt: claude if it is there, else opencode. It has 300 seconds. The workers are destroyed when
+/// all tasks have ended, also when this command is interrupted. What the agents said is in orchestrate-results, in a directory
+/// for each run that came to its end.
 ///
 /// The key goes from the variable to the agents' environment; it is in no command line, log or file. docs/orchestrate.md
 /// describes the task file.
@@ -110,6 +111,8 @@ fn params(tasks: &TaskFile, env: BTreeMap<String, String>, max_parallel: u64) ->
 async fn swarm(context: &Context, mut params: SwarmParams) -> Result<Vec<SwarmTaskResult>, Failure> {
     let mut client = Client::open(context).await?;
     params.golden = client.resolve(&params.golden).await?;
+    let workspaces = client.workspaces().await?;
+    check_names(&params.tasks, workspaces.iter().map(|workspace| workspace.name.as_str()))?;
     let display = Display::start("orchestrate");
     let mut ended = Vec::with_capacity(params.tasks.len());
     let swarm = client.control().swarm(params, |event| match event {
@@ -120,6 +123,24 @@ async fn swarm(context: &Context, mut params: SwarmParams) -> Result<Vec<SwarmTa
     swarm.await.map_err(client::refused)?;
     display.done("all tasks ended");
     Ok(ended)
+}
+
+fn worker(task: &str) -> String {
+    format!("{PREFIX}-{task}")
+}
+
+/// Workers have fixed names, so whatever has one of them already is in the way, and no agent should begin and be paid
+/// before that is known. Who takes a name in the moment after fails one task, which says so.
+fn check_names<'a>(tasks: &[SwarmTaskParams], taken: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    let taken: HashSet<&str> = taken.collect();
+    let wanted = tasks.iter().map(|task| worker(&task.name));
+    let occupied: Vec<String> = wanted.filter(|name| taken.contains(name.as_str())).collect();
+    let Some(first) = occupied.first() else { return Ok(()) };
+    let names = occupied.join(", ");
+    Err(Failure::new(format!("workers need names that other workspaces have: {names}")).hint(format!(
+        "wait for the run that they belong to, or destroy what is left over (agentiso rm {first}), or give the tasks \
+         other names"
+    )))
 }
 
 fn tell(ended: &[SwarmTaskResult], kept: &Path) -> Result<ExitCode, Failure> {
@@ -152,13 +173,29 @@ fn plan(tasks: &TaskFile, arguments: &Arguments, has_key: bool) -> String {
     if tasks.mcp_bridge {
         lines.push("every worker may use MCP on itself".to_owned());
     }
+    lines.push("workers, whose names must be free when it begins:".to_owned());
     for task in &tasks.tasks {
         let first = task.prompt.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let shown: String = output::one_line(first).chars().take(72).collect();
-        lines.push(format!("{PREFIX}-{}  in {}: {shown}", task.name, task.shown_workdir()));
+        let worker = worker(task.name.as_str());
+        lines.push(format!("{worker}  in {}: {shown}", task.shown_workdir()));
         let queries = task.vault_context.iter();
         lines.extend(queries.map(|query| format!("    notes: {}", output::one_line(&query.to_string()))));
     }
     lines.push("nothing was run".to_owned());
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_that_has_the_name_of_a_worker_is_named_before_anything_is_run() {
+        let task = |name: &str| SwarmTaskParams { name: name.to_owned(), ..SwarmTaskParams::default() };
+        let tasks = [task("a"), task("b"), task("c")];
+        assert!(check_names(&tasks, ["a", "orch-", "orch-d", "gold"].into_iter()).is_ok());
+        let told = check_names(&tasks, ["gold", "orch-c", "orch-b"].into_iter()).unwrap_err().to_string();
+        assert!(told.contains("orch-b, orch-c") && !told.contains("orch-a"), "{told}");
+    }
 }

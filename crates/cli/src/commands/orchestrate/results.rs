@@ -35,15 +35,23 @@ impl Results {
         Ok(Self { parent })
     }
 
-    /// Writes everything aside and gives it its name then.
     pub(super) fn write(&self, tasks: &TaskFile, ended: &[SwarmTaskResult]) -> Result<PathBuf, Failure> {
         let begun = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+        self.write_as(&begun, tasks, ended)
+    }
+
+    /// Writes everything aside and gives it its name then. What was written whole is never deleted: it was paid for.
+    fn write_as(&self, begun: &str, tasks: &TaskFile, ended: &[SwarmTaskResult]) -> Result<PathBuf, Failure> {
         let aside = self.parent.join(format!(".{begun}-{}", std::process::id()));
-        let kept = fill(&aside, tasks, ended).and_then(|()| self.publish(&aside, &begun));
-        kept.map_err(|error| {
+        fill(&aside, tasks, ended).map_err(|error| {
             // What is half written is of no use; the failure is told, and this one would only hide it.
             let _ = fs::remove_dir_all(&aside);
             unwritable(&self.parent, &error)
+        })?;
+        self.publish(&aside, begun).map_err(|error| {
+            let (aside, parent) = (aside.display(), self.parent.display());
+            Failure::new(format!("the results are whole in {aside}, but got no name in {parent}: {error}"))
+                .hint(format!("move {aside} to where you want it"))
         })
     }
 
@@ -52,15 +60,33 @@ impl Results {
         let names = std::iter::once(begun.to_owned()).chain((2..).map(|number| format!("{begun}-{number}")));
         for name in names.take(MAX_SAME_SECOND as usize) {
             let path = self.parent.join(name);
-            let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::NOREPLACE);
-            match rustix::fs::renameat_with(here, aside, here, &path, flags) {
+            match rename_new(aside, &path) {
                 Ok(()) => return Ok(path),
-                Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
     }
+}
+
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::NOREPLACE);
+    match rustix::fs::renameat_with(here, from, here, to, flags) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::EXIST) => Err(io::ErrorKind::AlreadyExists.into()),
+        // Some filesystems, such as NFS, know no such rename.
+        Err(_) => rename_onto_empty(from, to),
+    }
+}
+
+/// The directory that is made first keeps others off the name, and an empty one may be replaced.
+fn rename_onto_empty(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    fs::rename(from, to).inspect_err(|_| {
+        // It is empty, and nobody else's.
+        let _ = fs::remove_dir(to);
+    })
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
@@ -176,6 +202,38 @@ mod tests {
         // Nothing beside them: no file that was written aside, and no name that nobody asked for.
         assert_eq!(fs::read_dir(dir.path().join(DIRECTORY)).unwrap().count(), 2);
         assert_eq!(fs::read_dir(&first).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn results_that_get_no_name_are_kept_and_it_is_told_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, ended) = tasks();
+        let results = Results::prepare(dir.path()).unwrap();
+        for number in 1..=MAX_SAME_SECOND {
+            let name = if number == 1 { "now".to_owned() } else { format!("now-{number}") };
+            fs::create_dir(results.parent.join(name)).unwrap();
+        }
+        let told = results.write_as("now", &file, &ended).unwrap_err().to_string();
+        let aside = results.parent.join(format!(".now-{}", std::process::id()));
+        assert!(told.contains(&aside.display().to_string()), "{told}");
+        assert!(aside.join("summary.json").exists());
+    }
+
+    #[test]
+    fn without_help_of_the_filesystem_a_directory_that_exists_is_not_replaced_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("file"), "new").unwrap();
+        fs::create_dir(&to).unwrap();
+        let refused = rename_onto_empty(&from, &to).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert!(to.exists() && from.join("file").exists());
+        fs::remove_dir(&to).unwrap();
+        rename_onto_empty(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("file")).unwrap(), "new");
+        assert!(rename_onto_empty(&from, &dir.path().join("other")).is_err());
+        assert!(!dir.path().join("other").exists(), "nothing is left of a name that could not be used");
     }
 
     #[test]

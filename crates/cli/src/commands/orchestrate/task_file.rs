@@ -10,6 +10,7 @@ use agentiso_core::paths::GuestPath;
 use agentiso_daemon::VaultQuery;
 use serde::Deserialize;
 
+use super::agent;
 use crate::failure::Failure;
 
 /// From the contract.
@@ -18,6 +19,11 @@ const MAX_TASKS: usize = 20;
 
 /// A prompt is one argument of the agent, of which Linux takes 128 KiB.
 const MAX_PROMPT: usize = 96 << 10;
+
+/// What a machine takes as one command, for the same reason. The prompt is in it in quotes, which may make it longer.
+const MAX_COMMAND: usize = 127 << 10;
+
+const _: () = assert!(MAX_PROMPT < MAX_COMMAND);
 
 /// Bytes of a question to the notes, and questions of one task.
 const MAX_QUERY: usize = 1024;
@@ -112,6 +118,13 @@ impl Task {
         if self.prompt.contains('\0') {
             return Err("the prompt contains a NUL byte".to_owned());
         }
+        let command = agent::command(&self.prompt).len();
+        if command > MAX_COMMAND {
+            return Err(format!(
+                "the prompt becomes a command of {command} bytes, of which a machine takes {MAX_COMMAND}; each ' in it \
+                 takes four"
+            ));
+        }
         // It is a file in the directory of every run.
         if self.name.as_str().eq_ignore_ascii_case("summary.json") {
             return Err("this name is taken by the summary".to_owned());
@@ -157,6 +170,7 @@ mod tests {
         let task = |name: &str, rest: &str| format!("[[tasks]]\nname = \"{name}\"\n{rest}\n");
         let good = task("a", "prompt = \"x\"");
         let long = "x".repeat(MAX_PROMPT + 1);
+        let quoted = "'".repeat(MAX_PROMPT / 2);
         for (tasks, words) in [
             (String::new(), "1 to 20 tasks"),
             (good.repeat(2), "two tasks are called a"),
@@ -168,6 +182,7 @@ mod tests {
             (task("summary.json", "prompt = \"x\""), "summary"),
             (task("a", "prompt = \"  \""), "prompt must not be empty"),
             (task("a", &format!("prompt = \"{long}\"")), "at most"),
+            (task("a", &format!("prompt = \"{quoted}\"")), "each ' in it takes four"),
             (task("a", "prompt = \"x\"\nworkdir = \"src\""), "workdir"),
             (task("a", "prompt = \"x\"\nworkdri = \"/src\""), "workdri"),
             (task("a", "prompt = \"x\"\nvault_context = [{query = \"\"}]"), "vault_context"),

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentiso_http::Patient;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -14,7 +15,8 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::client::{self, Client};
@@ -26,6 +28,10 @@ const MAX_CONNECTIONS: usize = 32;
 
 /// How long a client may take to send the head of a request, and how long it may stay silent between two.
 const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Request line and headers. Those who scrape send well below 1 KiB.
+const MAX_HEAD: usize = 16 * 1024;
+const MAX_HEADERS: usize = 64;
 
 /// The daemon looks things up in memory.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
@@ -79,14 +85,16 @@ impl Metrics {
     }
 }
 
-async fn converse(context: &Context, stream: TcpStream) {
+async fn converse(context: &Context, stream: impl AsyncRead + AsyncWrite + Unpin) {
     let answer = service_fn(|request: Request<Incoming>| async move {
         Ok::<_, Infallible>(answer(context, &request).await)
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_DEADLINE)
-        .serve_connection(TokioIo::new(stream), answer);
+        .max_header_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(Patient::new(stream)), answer);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection for metrics broke");
     }
@@ -179,6 +187,8 @@ fn plain(status: StatusCode, kind: &'static str, text: String) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::ConfigArgument;
+    use tokio::io::AsyncWriteExt;
 
     #[test]
     fn only_loopback_names_are_answered() {
@@ -210,5 +220,21 @@ mod tests {
         for path in ["/", "/metrics/", "/../metrics", "/mcp"] {
             assert_eq!(asked(Method::GET, path).unwrap_err().0, StatusCode::NOT_FOUND, "{path}");
         }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn whoever_never_reads_loses_its_seat() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agentiso.toml");
+        std::fs::write(&path, "").unwrap();
+        let context = Context::load(&ConfigArgument { config: Some(path) }).unwrap();
+        // Room for less than the answers.
+        let (mut client, server) = tokio::io::duplex(64);
+        let asking = async {
+            let wish = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            while client.write_all(wish).await.is_ok() {}
+        };
+        let both = async { tokio::join!(converse(&context, server), asking) };
+        // Far longer than anybody's patience; nothing else would end it.
+        tokio::time::timeout(Duration::from_secs(600), both).await.expect("an end");
     }
 }
