@@ -103,12 +103,7 @@ impl Tool {
         Self::started_by(&["unshare", "--mount", "--propagation=private"], program, package, limit)
     }
 
-    fn started_by(
-        starter: &[&str],
-        program: &'static str,
-        package: &'static str,
-        limit: Duration,
-    ) -> Self {
+    fn started_by(starter: &[&str], program: &'static str, package: &'static str, limit: Duration) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WATCHED, "sh"]).args(starter).arg(program).env_clear();
         for name in KEPT_VARIABLES {

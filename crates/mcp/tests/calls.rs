@@ -90,7 +90,10 @@ async fn a_command_is_answered_with_exit_code_and_output() {
     assert!(text(&late).contains("timed out after 3 s") && text(&late).contains("so far"), "{late}");
     let long = client.call("exec", on("web", json!({"command": "bytes 1000", "max_output_bytes": 10}))).await;
     let stdout = long["structuredContent"]["stdout"].as_str().unwrap();
-    assert!(stdout.starts_with("xxxxxxxxxx\n[TRUNCATED 1000 bytes in all, the first 10 shown; for more "), "{stdout}");
+    assert!(
+        stdout.starts_with("xxxxxxxxxx\n[TRUNCATED 1000 bytes in all, the first 10 shown; for more "),
+        "{stdout}"
+    );
 }
 
 #[tokio::test]

@@ -10,8 +10,7 @@ use agentiso_daemon::{Command, ExecOutcome, ExecSpec, Guest};
 use serde_json::{Value, json};
 
 use super::command::{
-    COMMAND, ENV, MAX_OUTPUT_BYTES, MAX_SECS, REST, WORKDIR, exit_code, job_failure, job_view,
-    with_heartbeat,
+    COMMAND, ENV, MAX_OUTPUT_BYTES, MAX_SECS, REST, WORKDIR, exit_code, job_failure, job_view, with_heartbeat,
 };
 use super::shared::WORKSPACE;
 use super::view::schema;

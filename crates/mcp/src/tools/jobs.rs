@@ -71,7 +71,8 @@ pub(super) async fn poll(guest: &Guest, poll: Poll, progress: &Reporter) -> Resu
 /// A job as it is, with its output from the beginning.
 pub(crate) async fn look(guest: &Guest, id: u64) -> Result<Value, Failure> {
     let (offsets, budget) = ([0, 0], Budget::RESOURCE);
-    let state = guest.poll_job(query(Poll { id, offsets, wait_secs: 0 }, budget)).await.map_err(job_failure)?;
+    let state =
+        guest.poll_job(query(Poll { id, offsets, wait_secs: 0 }, budget)).await.map_err(job_failure)?;
     Ok(job_view(id, state, offsets, budget))
 }
 

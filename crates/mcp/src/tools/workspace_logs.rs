@@ -75,5 +75,7 @@ fn end_of(log: String) -> String {
         return log;
     }
     let (all, shown) = (log.len(), end.len());
-    format!("[TRUNCATED {all} bytes in all, the last {shown} shown; agentiso logs shows more on the host]\n{end}")
+    format!(
+        "[TRUNCATED {all} bytes in all, the last {shown} shown; agentiso logs shows more on the host]\n{end}"
+    )
 }
