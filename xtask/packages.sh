@@ -59,6 +59,7 @@ bench)
     need crun crun
     need bwrap bubblewrap
     need busybox busybox-static
+    need passt passt
     ;;
 esac
 
