@@ -106,6 +106,17 @@ async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_on_the_host_is_not_told_inside() {
+    let (t, ports, bob) = team().await;
+    let state = t.world.state_file();
+    std::os::unix::fs::symlink("/dev/full", state.with_extension("json.tmp")).unwrap();
+    let letter = post(&json!({"to": "ann", "content": "x"}));
+    let answer = ports.ask(bob, Program::Reads, &letter).await;
+    assert_eq!((read(&answer).0, &read(&answer).1["error"]["code"]), (503, &json!("unavailable")));
+    assert!(!answer.contains("state.json"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_program_writes_as_the_member_it_is_in_and_assigns_nothing() {
     let (mut t, ports, bob) = team().await;
     let letter = json!({"to": "ann", "content": "hello", "message_type": "note"});

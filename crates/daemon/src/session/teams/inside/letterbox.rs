@@ -142,8 +142,23 @@ impl Letterbox {
                 });
                 PlainAnswer::ok(view)
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
+    }
+
+    /// Why a message was not taken. What the sender can mend is told in the same words as by the tool; of everything else
+    /// it learns nothing, for the words may be about the host.
+    fn refused(&self, error: &OpError) -> PlainAnswer {
+        let status = match error.code() {
+            "not_a_member" => StatusCode::BAD_REQUEST,
+            "message_too_long" => StatusCode::PAYLOAD_TOO_LARGE,
+            "team_not_found" => StatusCode::NOT_FOUND,
+            _ => {
+                tracing::warn!(workspace = %self.workspace, %error, "a message from inside was not taken");
+                return unavailable();
+            }
+        };
+        PlainAnswer::refusal(status, error.code(), error.to_string())
     }
 
     /// Every message is written to disk, so they are counted also where nobody else's are.
@@ -171,13 +186,7 @@ fn not_allowed(allowed: &'static str) -> PlainAnswer {
     .with_header(ALLOW, HeaderValue::from_static(allowed))
 }
 
-/// Why a message was not taken, in the same words as those of the tool.
-fn refused(error: &OpError) -> PlainAnswer {
-    let status = match error.code() {
-        "not_a_member" => StatusCode::BAD_REQUEST,
-        "message_too_long" => StatusCode::PAYLOAD_TOO_LARGE,
-        "team_not_found" => StatusCode::NOT_FOUND,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    PlainAnswer::refusal(status, error.code(), error.to_string())
+fn unavailable() -> PlainAnswer {
+    let message = "the message was not taken; try again later";
+    PlainAnswer::refusal(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
 }
