@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent, GuestCode};
@@ -64,8 +65,8 @@ fn refused() -> AgentFailure {
 
 impl GuestAgent for FakeGuest {
     fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {
-        let started = futures::stream::iter([Ok(ExecEvent::Started { pid: 1 })]);
         self.world.commands.fetch_add(1, Ordering::SeqCst);
+        let started = futures::stream::iter([Ok(ExecEvent::Started { pid: 1 })]);
         let events: ExecEvents = if spec.command == "sleep" {
             let running = KilledOnDrop(Arc::clone(&self.world.killed_commands));
             let never = futures::stream::once(async move {
@@ -85,6 +86,8 @@ impl GuestAgent for FakeGuest {
                 exit_code: Some(code),
                 stdout: kept(said),
                 stderr: kept(complaint),
+                // No guest is believed about time.
+                duration: Duration::from_secs(1 << 40),
                 ..ExecOutcome::default()
             });
             let (world, waits) = (Arc::clone(&self.world), spec.command == "wait");
