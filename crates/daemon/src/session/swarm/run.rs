@@ -9,6 +9,7 @@ use agentiso_core::paths::GuestPath;
 use agentiso_git::merge::Strategy;
 use futures::StreamExt;
 use futures::future::join_all;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::request::{SwarmError, SwarmMerge, SwarmRequest};
@@ -113,7 +114,7 @@ impl Session {
         let swarm_id = swarm_id();
         let made = Made::default();
         let prefix = request.name_prefix.as_ref().map_or(swarm_id.as_str(), NamePrefix::as_str);
-        let crew = Workers { session: self, prefix, request, made: &made };
+        let crew = Workers { session: self, prefix, request, made: &made, common: OnceCell::new() };
         let tasks = stop.run_until_cancelled(run_tasks(&crew, request, progress)).await;
         let mut merged = None;
         if let (Some(tasks), Some(target), Some(merge)) = (&tasks, target, &request.merge) {
