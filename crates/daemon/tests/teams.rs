@@ -1,4 +1,4 @@
-//! Teams: what the task board says about the members.
+//! Teams: what is refused before a machine is made, and what the task board says about the members.
 
 mod support;
 
@@ -36,6 +36,19 @@ fn claim(vault: &Vault) -> Result<(), BoardError> {
     let made = board.create(&task)?;
     assert!(board.claim(&made.id, "lead")?);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_team_for_which_there_are_not_enough_machines_is_refused_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Arc::new(Handle(World::new(dir.path())));
+    let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
+    let daemon = Daemon::open_with(limited, world).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    let refused = session.create_team(of(&["a", "b", "c"]), &Progress::silent()).await.unwrap_err();
+    assert!(matches!(refused, OpError::TooManyMachines { used: 0, limit: 2 }), "{refused}");
+    session.create_team(of(&["a", "b"]), &Progress::silent()).await.unwrap();
+    daemon.shutdown().await;
 }
 
 #[tokio::test]

@@ -97,6 +97,8 @@ impl Session {
                 registry.own_team(parent.as_str(), self.id(), self.kind(), Instant::now())?;
             }
             registry.admit_workspaces(new.roles.len() as u64)?;
+            // Members may be given machines of the pool, which are counted already; whoever has a pool has room for both.
+            registry.admit_machines(new.roles.len() as u64)?;
             registry.teams.reserve(new, limits).map_err(TeamError::from)?;
             Ok::<_, OpError>(())
         })?;
