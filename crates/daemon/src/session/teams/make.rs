@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use agentiso_core::lifecycle::Operation;
 use agentiso_core::names::WorkspaceRef;
-use agentiso_core::team::{AgentStatus, NewMember, NewTeam, TeamLimits, TeamName, TeamState};
+use agentiso_core::team::{Member, NewMember, NewTeam, TeamLimits, TeamName, TeamState};
 use futures::StreamExt;
 use uuid::Uuid;
 
@@ -153,7 +153,7 @@ impl Session {
         self.shared().change(|registry| {
             if let Some(team) = registry.teams.get_mut(name) {
                 team.state = TeamState::Ready;
-                team.members.iter_mut().for_each(|member| member.status = AgentStatus::Ready);
+                team.members.iter_mut().for_each(Member::set_ready);
             }
         });
         self.shared().save().await.map_err(OpError::Ledger)?;
