@@ -17,7 +17,7 @@ use crate::machines::{Machines, QemuMachines};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
 use crate::pool;
-use crate::registry::{self, Lifetime, Limits, Registry, SessionKind, Status};
+use crate::registry::{self, Limits, Registry, SessionKind, Status};
 use crate::runner::{self, Recovery, Request, STOP_GRACE};
 use crate::session::{Session, recover_teams};
 use crate::shared::Shared;
@@ -112,17 +112,12 @@ impl Daemon {
             let state = shared.state();
             let runners = state.runners.iter();
             runners
-                .filter_map(|(id, handle)| Some((state.registry.get(id)?.clone(), handle.clone())))
+                .filter_map(|(id, handle)| Some((state.registry.get(id)?.name.clone(), handle.clone())))
                 .collect()
         };
-        let ends = all.into_iter().map(|(workspace, handle)| async move {
-            let name = &workspace.name;
-            let ended = match workspace.lifetime {
-                Lifetime::Lasting => handle.ask(name, |reply| Request::Stop { reply }).await,
-                Lifetime::OneCall => handle.ask(name, |reply| Request::Destroy { reply }).await,
-            };
+        let ends = all.into_iter().map(|(name, handle)| async move {
             // A refusal says that it does not run or is gone, which is what is wanted.
-            if let Err(refusal) = ended {
+            if let Err(refusal) = handle.ask(&name, |reply| Request::End { reply }).await {
                 tracing::debug!(workspace = %name, %refusal, "not stopped");
             }
         });

@@ -7,7 +7,7 @@ mod transfer;
 pub use transfer::Transferred;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceName;
@@ -87,20 +87,22 @@ impl Guest {
     pub async fn exec_stream(&self, spec: ExecSpec) -> Result<ExecStream, OpError> {
         let call = self.session.begin_call();
         let turn = self.session.first_turn(&self.id).await;
+        let begun = Instant::now();
         let events = self.alive("exec", self.agent.exec(spec)).await;
         let events = events.inspect_err(|_| self.session.shared().metrics.exec_failed())?;
-        Ok(Box::pin(self.clone().watched(events, call, turn)))
+        Ok(Box::pin(self.clone().watched(events, begun, call, turn)))
     }
 
     /// Passes events on until the last one, an error, or the machine's end.
     fn watched(
         self,
         events: impl Stream<Item = Result<ExecEvent, AgentFailure>> + Send + Unpin + 'static,
+        begun: Instant,
         call: Call,
         turn: Option<Turn>,
     ) -> impl Stream<Item = Result<ExecEvent, OpError>> + Send {
         let state = Some((events, self, call, turn));
-        futures::stream::unfold(state, |state| async move {
+        futures::stream::unfold(state, move |state| async move {
             let (mut events, guest, call, turn) = state?;
             let metrics = &guest.session.shared().metrics;
             let next = {
@@ -119,7 +121,7 @@ impl Guest {
                 Ok(event) => {
                     let last = match &event {
                         ExecEvent::Exited(outcome) => {
-                            metrics.executed(outcome.timed_out, outcome.exit_code, outcome.duration);
+                            metrics.executed(outcome.timed_out, outcome.exit_code, begun.elapsed());
                             true
                         }
                         ExecEvent::Started { .. } | ExecEvent::Output { .. } => false,

@@ -90,6 +90,8 @@ async fn machines_commands_errors_and_messages_are_counted_for_all_sessions_toge
     ] {
         assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");
     }
+    let took = value(&text, "agentiso_exec_duration_seconds_sum").unwrap();
+    assert!(took < 60.0, "what the guest says about time does not count: {took}");
     let health = watcher.health();
     assert_eq!((health.status.as_str(), health.workspaces.running), ("ok", 3));
 

@@ -5,13 +5,17 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::lifecycle::PublicState;
 use agentiso_core::names::{TaskName, WorkspaceName};
-use agentiso_daemon::{Daemon, PrepareRequest, Progress, Session, SessionKind, SwarmRequest, SwarmTask};
+use agentiso_daemon::{
+    Daemon, OpError, PrepareRequest, Progress, Session, SessionKind, SwarmRequest, SwarmTask,
+};
 use support::{Fault, World, by_name, eventually, named, open, snap};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 /// Tasks `sleep` and `hi`: one never ends, the other does at once.
 fn swarm(commands: &[&str], cleanup: bool) -> SwarmRequest {
@@ -61,19 +65,39 @@ fn directories(root: &Path) -> usize {
     std::fs::read_dir(root.join("workspaces")).unwrap().count()
 }
 
+/// A swarm and a preparation, each with what it will say.
+struct UnderWay {
+    daemon: Daemon,
+    calls: [JoinHandle<Result<(), OpError>>; 2],
+}
+
+impl UnderWay {
+    /// Both are told that they came to nothing.
+    async fn shut_down(self) {
+        self.daemon.shutdown().await;
+        for call in self.calls {
+            let told = call.await.unwrap().unwrap_err();
+            assert!(matches!(told, OpError::Cancelled | OpError::ShuttingDown), "{told}");
+        }
+    }
+}
+
 /// A daemon with `web`, and a swarm and a preparation that are under way and will never end.
-async fn under_way(root: &Path, world: &Arc<World>, cleanup: bool) -> Daemon {
+async fn under_way(root: &Path, world: &Arc<World>, cleanup: bool) -> UnderWay {
     let daemon = open(root, world).await;
     let session = daemon.open_session(SessionKind::Client);
     session.create(named("web"), &Progress::silent()).await.unwrap();
     session.snapshot(&by_name("web"), snap("a"), true, &Progress::silent()).await.unwrap();
     let (swarming, preparing) = (session.clone(), session.clone());
-    tokio::spawn(async move {
-        swarming.swarm(swarm(&["sleep", "hi"], cleanup), &Progress::silent()).await.unwrap_err()
+    let swarming = tokio::spawn(async move {
+        swarming.swarm(swarm(&["sleep", "hi"], cleanup), &Progress::silent()).await.map(drop)
     });
-    tokio::spawn(async move { preparing.prepare(prepare("sleep"), &Progress::silent()).await.unwrap_err() });
-    eventually("two workers and what is prepared", || running(&session) == 4).await;
-    daemon
+    let preparing =
+        tokio::spawn(async move { preparing.prepare(prepare("sleep"), &Progress::silent()).await.map(drop) });
+    // A machine that runs may still be on its way to the call that it is for; one that has a command is not.
+    let commands = || world.commands.load(Ordering::SeqCst);
+    eventually("two workers and what is prepared", || running(&session) == 4 && commands() == 3).await;
+    UnderWay { daemon, calls: [swarming, preparing] }
 }
 
 /// Only `web` is there, and of nothing else a trace.
@@ -92,7 +116,7 @@ async fn a_shutdown_destroys_the_workers_of_a_swarm_before_it_ends() {
     for cleanup in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let world = World::new(dir.path());
-        under_way(dir.path(), &world, cleanup).await.shutdown().await;
+        under_way(dir.path(), &world, cleanup).await.shut_down().await;
         assert_eq!((directories(dir.path()), world.processes().len()), (1, 0));
         only_web_is_left(dir.path(), &world, PublicState::Stopped).await;
     }
@@ -104,7 +128,8 @@ fn after_a_crash_the_next_daemon_destroys_them() {
         let dir = tempfile::tempdir().unwrap();
         let world = World::new(dir.path());
         let crashing = Runtime::new().unwrap();
-        let daemon = crashing.block_on(under_way(dir.path(), &world, cleanup));
+        let UnderWay { daemon, calls } = crashing.block_on(under_way(dir.path(), &world, cleanup));
+        assert!(calls.iter().all(|call| !call.is_finished()));
         // Every task ends where it stands; machines go on.
         drop(crashing);
         drop(daemon);
@@ -117,9 +142,9 @@ fn after_a_crash_the_next_daemon_destroys_them() {
 async fn one_that_a_shutdown_could_not_remove_is_removed_at_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());
-    let daemon = under_way(dir.path(), &world, true).await;
+    let under_way = under_way(dir.path(), &world, true).await;
     world.inject(Fault::EraseFails);
-    daemon.shutdown().await;
+    under_way.shut_down().await;
     assert_eq!(directories(dir.path()), 2);
     only_web_is_left(dir.path(), &world, PublicState::Stopped).await;
 }
@@ -140,5 +165,46 @@ async fn what_a_call_leaves_to_its_caller_lasts() {
     daemon.shutdown().await;
     let daemon = open(dir.path(), &world).await;
     assert_eq!(names(&daemon.open_session(SessionKind::Client)), before);
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_during_the_last_snapshot_destroys_only_what_nobody_was_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    *world.snapshot_takes.lock().unwrap() = Duration::from_millis(300);
+    let preparing = session.clone();
+    let preparing =
+        tokio::spawn(async move { preparing.prepare(prepare("hi"), &Progress::silent()).await.map(drop) });
+    eventually("the snapshot", || world.snapshots_begun.load(Ordering::SeqCst) == 1).await;
+    daemon.shutdown().await;
+    let told = preparing.await.unwrap();
+    drop(session);
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    eventually("what was told", || names(&session).is_empty() == told.is_err()).await;
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_as_lasting_is_not_answered_as_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &Progress::silent()).await.unwrap();
+    session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await.unwrap();
+    let swarming = session.clone();
+    let swarming =
+        tokio::spawn(async move { swarming.swarm(swarm(&["wait"], false), &Progress::silent()).await });
+    eventually("the command of the worker", || world.commands.load(Ordering::SeqCst) == 1).await;
+    let unfinished = dir.path().join("state.json.tmp");
+    std::os::unix::fs::symlink("/dev/full", &unfinished).unwrap();
+    world.go.notify_one();
+    let told = swarming.await.unwrap().unwrap_err();
+    assert!(matches!(told, OpError::Ledger(_)), "{told}");
+    assert_eq!(names(&session), ["web"]);
     daemon.shutdown().await;
 }

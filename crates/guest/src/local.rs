@@ -11,6 +11,7 @@ mod carry;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,12 +40,24 @@ pub(crate) struct Connection {
 
 /// Connections that the host was told of and has not fetched yet.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<BTreeMap<u64, Connection>>);
+pub(crate) struct Waiting {
+    connections: Mutex<BTreeMap<u64, Connection>>,
+    /// The number given last. A host that listens again must not fetch a connection under the number of another, which it
+    /// was told of before.
+    last: AtomicU64,
+}
 
 impl Waiting {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Connection>> {
         // Every change is one insert or remove.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the connection.
+    fn add(&self, connection: Connection) -> u64 {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lock().insert(number, connection);
+        number
     }
 
     pub(crate) fn fetch(&self, connection: u64) -> Option<Connection> {
@@ -72,10 +85,8 @@ pub(crate) async fn accept(
 ) {
     let _closed = CloseAll(Arc::clone(&waiting));
     let places = Arc::new(Semaphore::new(limits::MAX_LOCAL_CONNECTIONS));
-    for number in 1.. {
-        let Ok((stream, place)) = next(&listener, &places, &waiting).await else { return };
-        let connection = Connection { stream, since: Instant::now(), _place: place };
-        waiting.lock().insert(number, connection);
+    while let Ok((stream, place)) = next(&listener, &places, &waiting).await {
+        let number = waiting.add(Connection { stream, since: Instant::now(), _place: place });
         if sink.send(Ok(v1::Accepted { connection: number, uptime_secs: uptime() })).await.is_err() {
             return;
         }
@@ -119,4 +130,26 @@ impl Drop for CloseAll {
 /// How long the machine has been running, the time in which it stood still included.
 fn uptime() -> u64 {
     u64::try_from(rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_two_connections_have_the_same_number_however_often_the_host_listens() {
+        let waiting = Arc::new(Waiting::default());
+        let mut numbers = Vec::new();
+        for _ in 0..2 {
+            let listener = bind(0).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (sink, mut told) = mpsc::channel(1);
+            let accepting = tokio::spawn(accept(listener, Arc::clone(&waiting), sink));
+            let _program = TcpStream::connect(address).await.unwrap();
+            numbers.push(told.recv().await.unwrap().unwrap().connection);
+            accepting.abort();
+            assert!(accepting.await.unwrap_err().is_cancelled());
+        }
+        assert_eq!(numbers, [1, 2]);
+    }
 }

@@ -72,12 +72,48 @@ async fn a_message_is_given_inside_or_outside_and_stays_if_the_program_dies() {
     assert_eq!(lost["count"], 1);
     t.send("web", "ann", "bob", "four").await;
     let mut found = Vec::new();
-    while found.len() < 2 {
-        let received = t.receive("web", "bob").await;
-        found.extend(received["messages"].as_array().unwrap().iter().map(|m| m["content"].clone()));
-    }
+    let both = async {
+        while found.len() < 2 {
+            let received = t.receive("web", "bob").await;
+            found.extend(received["messages"].as_array().unwrap().iter().map(|m| m["content"].clone()));
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), both).await.expect("both messages");
     found.sort_by_key(ToString::to_string);
     assert_eq!(found, [json!("four"), json!("three")]);
+}
+
+#[tokio::test]
+async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
+    let (mut t, ports, bob) = team().await;
+    t.send("web", "ann", "bob", "precious").await;
+    let ledger = || std::fs::read_to_string(t.world.state_file()).unwrap();
+    let before = ledger();
+    assert!(before.contains("precious"));
+    for _ in 0..5 {
+        // The one before may not be known to have gone yet; then there is nothing to give.
+        let (status, _) = read(&ports.ask(bob, Program::Dies, &get("/messages")).await);
+        assert_eq!(status, 200);
+    }
+    assert_eq!(ledger(), before);
+    let handed_over = async {
+        while read(&ports.ask(bob, Program::Reads, &get("/messages")).await).1["count"] != 1 {}
+        while ledger().contains("precious") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), handed_over).await.expect("it is handed over");
+}
+
+#[tokio::test]
+async fn what_is_wrong_on_the_host_is_not_told_inside() {
+    let (t, ports, bob) = team().await;
+    let state = t.world.state_file();
+    std::os::unix::fs::symlink("/dev/full", state.with_extension("json.tmp")).unwrap();
+    let letter = post(&json!({"to": "ann", "content": "x"}));
+    let answer = ports.ask(bob, Program::Reads, &letter).await;
+    assert_eq!((read(&answer).0, &read(&answer).1["error"]["code"]), (503, &json!("unavailable")));
+    assert!(!answer.contains("state.json"), "{answer}");
 }
 
 #[tokio::test]

@@ -166,23 +166,53 @@ fn a_file_with_every_key_of_the_contract_is_read_and_every_key_counts() {
         (config.storage.base_image.as_str(), config.paths.run.as_path()),
         ("alpine-dev", "/run/a".as_ref())
     );
+    assert_eq!(config.server.state_persist_interval_secs, 7);
     let network = &config.network;
+    assert_eq!(network.dns_servers, [std::net::Ipv4Addr::new(9, 9, 9, 9)]);
     assert!(network.default_allow_internet && network.default_allow_inter_vm && network.bridge_name == "br0");
     assert_eq!((config.subnet().prefix, config.subnet().gateway.to_string()), (24, "10.9.0.1".to_owned()));
     let vm = &config.vm;
     assert_eq!(vm.kernel_path.as_deref(), Some("/srv/vmlinuz".as_ref()));
     assert_eq!((vm.initrd_path.as_deref(), vm.boot_timeout_secs), (Some("/srv/initrd.img".as_ref()), 30));
     assert_eq!((vm.init_mode, vm.qemu_binary.as_path()), (InitMode::System, "/opt/qemu".as_ref()));
-    let resources = &config.resources;
+    assert_eq!((vm.vsock_cid_start, vm.guest_agent_port), (3, 6000));
+    assert_eq!(vm.kernel_append, "console=ttyS0 root=/dev/vda rw quiet");
+    let resources = ResourcesConfig {
+        default_vcpus: 1,
+        default_memory_mb: 256,
+        default_disk_gb: 5,
+        max_vcpus: 4,
+        max_memory_mb: 4096,
+        max_disk_gb: 50,
+        max_workspaces: 20,
+        max_concurrent_forks: 5,
+        max_total_vms: 30,
+        max_vms_per_team: 6,
+        max_nesting_depth: 1,
+        cgroup_required: true,
+        max_snapshots_per_workspace: 20,
+    };
+    assert_eq!(config.resources, resources);
     assert_eq!(config.default_resources(), Resources { vcpus: 1, memory_mb: 256, disk_gb: 5 });
-    assert_eq!((resources.max_workspaces, resources.max_concurrent_forks), (20, 5));
-    assert_eq!((resources.max_vms_per_team, resources.max_nesting_depth), (6, 1));
-    assert_eq!(resources.max_snapshots_per_workspace, 20);
-    assert_eq!((config.pool.enabled, config.pool.target_free), (false, 3));
-    assert_eq!(config.vault.extensions, ["md", "txt"]);
-    assert_eq!((config.rate_limit.enabled, config.rate_limit.team_message_per_minute), (false, 4));
-    assert_eq!((config.mcp_bridge.port, config.mcp_bridge.ollama_port), (3200, Some(11_434)));
-    assert_eq!((config.dashboard.port, config.dashboard.admin_token.as_str()), (8080, "secret"));
+    let pool = PoolConfig { enabled: false, min_size: 1, max_size: 4, target_free: 3, max_memory_mb: 1024 };
+    assert_eq!(config.pool, pool);
+    let vault = VaultConfig {
+        enabled: true,
+        path: "/srv/notes".into(),
+        extensions: ["md", "txt"].map(str::to_owned).to_vec(),
+        exclude_dirs: vec![".git".to_owned()],
+    };
+    assert_eq!(config.vault, vault);
+    let rates = &config.rate_limit;
+    assert_eq!((rates.enabled, rates.create_per_minute, rates.exec_per_minute), (false, 1, 2));
+    assert_eq!((rates.default_per_minute, rates.team_message_per_minute), (3, 4));
+    let bridge = &config.mcp_bridge;
+    assert_eq!((bridge.enabled, bridge.bind_addr.to_string()), (true, "10.9.0.1".to_owned()));
+    assert_eq!((bridge.port, bridge.ollama_port), (3200, Some(11_434)));
+    let dashboard = &config.dashboard;
+    assert_eq!((dashboard.enabled, dashboard.bind_addr.to_string()), (false, "127.0.0.1".to_owned()));
+    assert_eq!((dashboard.port, dashboard.admin_token.as_str()), (8080, "secret"));
+    assert_eq!(dashboard.static_dir.as_deref(), Some("/srv/www".as_ref()));
 }
 
 #[test]

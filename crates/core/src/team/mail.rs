@@ -1,6 +1,6 @@
 //! What members of a team write to each other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -50,39 +50,78 @@ pub enum MailError {
 /// The oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Mailbox(VecDeque<Message>);
+pub struct Mailbox {
+    messages: VecDeque<Message>,
+    /// Those that are on their way to somebody; nobody else is given them meanwhile. A restart forgets that they are.
+    #[serde(skip)]
+    lent: BTreeSet<Uuid>,
+}
 
 impl Mailbox {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.messages.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.messages.len()
+    }
+
+    fn fits(&self, message: &Message) -> bool {
+        let bytes: usize = self.messages.iter().map(|message| message.content.len()).sum();
+        self.messages.len() < MAX_INBOX && bytes + message.content.len() <= MAX_INBOX_BYTES
     }
 
     fn put(&mut self, message: Message) {
-        let bytes =
-            |mail: &VecDeque<Message>| mail.iter().map(|message| message.content.len()).sum::<usize>();
-        while self.0.len() >= MAX_INBOX || bytes(&self.0) + message.content.len() > MAX_INBOX_BYTES {
-            self.0.pop_front();
+        while !self.fits(&message)
+            && let Some(oldest) = self.messages.pop_front()
+        {
+            self.lent.remove(&oldest.message_id);
         }
-        self.0.push_back(message);
+        self.messages.push_back(message);
     }
 
     /// Removes what it returns.
     pub fn take(&mut self, limit: usize) -> Vec<Message> {
-        let count = limit.min(self.0.len());
-        self.0.drain(..count).collect()
+        let mut taken = Vec::new();
+        let mut kept = VecDeque::new();
+        for message in self.messages.drain(..) {
+            if taken.len() < limit && !self.lent.contains(&message.message_id) {
+                taken.push(message);
+            } else {
+                kept.push_back(message);
+            }
+        }
+        self.messages = kept;
+        taken
     }
 
-    /// Puts back what was taken and could not be handed over.
+    /// Puts back what was taken and could not be handed over. As ever, the oldest give way where there is no room.
     pub fn give_back(&mut self, messages: Vec<Message>) {
-        messages.into_iter().rev().for_each(|message| self.0.push_front(message));
+        for message in messages.into_iter().rev() {
+            if !self.fits(&message) {
+                return;
+            }
+            self.messages.push_front(message);
+        }
     }
 
-    fn retract(&mut self, message_id: &Uuid) {
-        self.0.retain(|message| message.message_id != *message_id);
+    /// Copies of all that nobody has been lent. They stay here until they are removed, and nobody else gets them until
+    /// they are taken back.
+    pub fn lend(&mut self) -> Vec<Message> {
+        let free = self.messages.iter().filter(|message| !self.lent.contains(&message.message_id));
+        let messages: Vec<_> = free.cloned().collect();
+        self.lent.extend(messages.iter().map(|message| message.message_id));
+        messages
+    }
+
+    /// Those who were lent them have not got them.
+    pub fn take_back(&mut self, ids: &[Uuid]) {
+        self.lent.retain(|id| !ids.contains(id));
+    }
+
+    pub fn remove(&mut self, ids: &[Uuid]) {
+        self.messages.retain(|message| !ids.contains(&message.message_id));
+        self.take_back(ids);
     }
 }
 
@@ -118,7 +157,7 @@ impl Team {
     /// Takes a message back that could not be kept.
     pub fn retract(&mut self, message_id: &Uuid) {
         for member in &mut self.members {
-            member.mail.retract(message_id);
+            member.mail.remove(&[*message_id]);
             member.tasks.retract(message_id);
         }
     }
@@ -226,6 +265,50 @@ mod tests {
             team.deliver(&message("ann", "bob", &long)).unwrap();
         }
         assert_eq!(received(&mut team, "bob", usize::MAX).len(), MAX_INBOX_BYTES / MAX_CONTENT);
+    }
+
+    #[test]
+    fn what_is_lent_stays_and_is_given_to_nobody_else() {
+        let mut team = team(&["ann", "bob"]);
+        team.deliver(&message("ann", "bob", "1")).unwrap();
+        let mail = &mut team.member_mut("bob").unwrap().mail;
+        let lent: Vec<_> = mail.lend().iter().map(|message| message.message_id).collect();
+        assert_eq!((lent.len(), mail.lend().len(), mail.take(9).len(), mail.len()), (1, 0, 0, 1));
+        let stored = serde_json::to_string(mail).unwrap();
+        assert_eq!(serde_json::from_str::<Mailbox>(&stored).unwrap().take(9).len(), 1, "{stored}");
+        team.deliver(&message("ann", "bob", "2")).unwrap();
+        assert_eq!(received(&mut team, "bob", 9), ["2"]);
+        team.member_mut("bob").unwrap().mail.take_back(&lent);
+        assert_eq!(received(&mut team, "bob", 9), ["1"]);
+    }
+
+    #[test]
+    fn what_is_lent_is_gone_once_it_is_removed_or_retracted() {
+        let mut team = team(&["ann", "bob"]);
+        let (one, two) = (message("ann", "bob", "1"), message("ann", "bob", "2"));
+        for message in [&one, &two] {
+            team.deliver(message).unwrap();
+        }
+        assert_eq!(team.member_mut("bob").unwrap().mail.lend().len(), 2);
+        team.member_mut("bob").unwrap().mail.remove(&[one.message_id]);
+        team.retract(&two.message_id);
+        assert_eq!(team.member("bob").unwrap().mail, Mailbox::default());
+    }
+
+    #[test]
+    fn what_is_given_back_does_not_make_an_inbox_larger_than_it_may_be() {
+        let mut team = team(&["ann", "bob"]);
+        let deliver = |team: &mut Team, numbers: std::ops::Range<usize>| {
+            for number in numbers {
+                team.deliver(&message("ann", "bob", &number.to_string())).unwrap();
+            }
+        };
+        deliver(&mut team, 0..3);
+        let taken = team.member_mut("bob").unwrap().mail.take(9);
+        deliver(&mut team, 3..MAX_INBOX + 1);
+        team.member_mut("bob").unwrap().mail.give_back(taken);
+        let all = received(&mut team, "bob", usize::MAX);
+        assert_eq!((all.len(), all[0].as_str()), (MAX_INBOX, "1"));
     }
 
     #[test]

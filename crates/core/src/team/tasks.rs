@@ -198,10 +198,21 @@ impl Member {
     /// Whether it has tasks of the board in hand. True if that was news.
     pub fn set_on_board(&mut self, on_board: bool) -> bool {
         let was = std::mem::replace(&mut self.on_board, on_board);
-        if was != on_board {
-            self.status = if self.is_busy() { AgentStatus::Working } else { AgentStatus::Ready };
+        match self.status {
+            // It has no machine yet; what it is then is found out when it has.
+            AgentStatus::Initializing => {}
+            AgentStatus::Ready | AgentStatus::Working | AgentStatus::Done | AgentStatus::Failed => {
+                if was != on_board {
+                    self.set_ready();
+                }
+            }
         }
         was != on_board
+    }
+
+    /// Its machine is there and has done nothing, unless it has something in hand.
+    pub fn set_ready(&mut self) {
+        self.status = if self.is_busy() { AgentStatus::Working } else { AgentStatus::Ready };
     }
 }
 
@@ -286,6 +297,15 @@ mod tests {
         member.end_task(&task, Outcome::default());
         assert!(!member.set_on_board(false));
         assert_eq!(member.status, AgentStatus::Done, "how the last task ended stays");
+    }
+
+    #[test]
+    fn a_member_whose_machine_is_being_made_does_not_work_yet() {
+        let mut member = Member { status: AgentStatus::Initializing, ..member() };
+        assert!(member.set_on_board(true));
+        assert_eq!(member.status, AgentStatus::Initializing);
+        member.set_ready();
+        assert_eq!(member.status, AgentStatus::Working);
     }
 
     #[test]

@@ -98,7 +98,7 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
     match op {
         Op::Ping | Op::Shutdown => json(()),
         Op::Status => json(status(session).await),
-        Op::Metrics => json(session.metrics().map_err(WireError::invalid)?),
+        Op::Metrics => json(session.metrics().map_err(WireError::internal)?),
         Op::Health => json(session.health()),
         Op::Overview => json(overview::overview(session)),
         Op::Ps { state } => json(views(session.list(state))),

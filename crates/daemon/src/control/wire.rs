@@ -300,6 +300,11 @@ impl WireError {
             retryable: false,
         }
     }
+
+    /// What failed is ours, and nothing that the caller could say otherwise.
+    pub(crate) fn internal(message: impl ToString) -> Self {
+        Self { code: "internal".to_owned(), message: message.to_string(), hint: None, retryable: false }
+    }
 }
 
 impl From<OpError> for WireError {

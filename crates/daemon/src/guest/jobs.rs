@@ -59,11 +59,12 @@ impl Guest {
         tail_bytes: u64,
     ) -> Result<ExecOrJob, OpError> {
         let _call = self.session.begin_call();
+        let begun = Instant::now();
         let ran =
             self.alive("exec", self.agent.exec_or_job(command, job_after, head_bytes, tail_bytes)).await;
         let metrics = &self.session.shared().metrics;
         match &ran {
-            Ok(ExecOrJob { job: None, state }) => metrics.executed(false, state.exit_code, state.duration),
+            Ok(ExecOrJob { job: None, state }) => metrics.executed(false, state.exit_code, begun.elapsed()),
             // It goes on, and nobody waits for its end.
             Ok(ExecOrJob { job: Some(_), .. }) => {}
             Err(_) => metrics.exec_failed(),

@@ -38,24 +38,28 @@ impl Store {
         generation: u64,
         take: impl FnOnce() -> (u64, LedgerDocument),
     ) -> Result<(), LedgerError> {
-        let given_up = BehindOnDrop(&self.behind);
+        let mut unsaved = BehindOnDrop { behind: Arc::clone(&self.behind), armed: true };
         let mut saved = Arc::clone(&self.saved).lock_owned().await;
-        // From here to the write nothing waits.
-        given_up.disarm();
         if *saved >= generation {
+            unsaved.armed = false;
             return Ok(());
         }
+        // Before the state is taken, and never after the write: a change that is given up meanwhile is in no file, and
+        // one that was given up before is in this one.
+        self.behind.store(false, Ordering::Release);
         let (taken, document) = take();
         let path = self.path.clone();
-        let behind = Arc::clone(&self.behind);
-        // The guard goes with the write: a caller that is cancelled meanwhile must not let a second write begin
-        // on the same temporary file.
+        // The lock goes with the write: a caller that is cancelled meanwhile must not let a second write begin on the
+        // same temporary file. So does the mark, which is set however the write fails.
         let write = tokio::task::spawn_blocking(move || {
             let result = file::write(&path, &document);
-            behind.store(result.is_err(), Ordering::Release);
             if result.is_ok() {
+                unsaved.armed = false;
                 *saved = taken;
             }
+            // Before the lock, so that the next write does not begin with the mark of this one still to come.
+            drop(unsaved);
+            drop(saved);
             result
         });
         match write.await {
@@ -68,24 +72,25 @@ impl Store {
     }
 }
 
-/// Says that the file is behind if its owner is dropped while it waits.
-struct BehindOnDrop<'a>(&'a AtomicBool);
-
-impl BehindOnDrop<'_> {
-    fn disarm(self) {
-        std::mem::forget(self);
-    }
+/// Says that the file is behind, unless the change was found to be in it.
+struct BehindOnDrop {
+    behind: Arc<AtomicBool>,
+    armed: bool,
 }
 
-impl Drop for BehindOnDrop<'_> {
+impl Drop for BehindOnDrop {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        if self.armed {
+            self.behind.store(true, Ordering::Release);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use futures::FutureExt;
 
     use super::*;
     use crate::ledger::{Counters, SCHEMA_VERSION};
@@ -112,5 +117,28 @@ mod tests {
         drop(writing);
         store.save(2, || (2, document())).await.unwrap();
         assert!(!store.is_behind());
+    }
+    #[tokio::test]
+    async fn a_save_that_is_given_up_behind_a_write_is_not_forgotten_when_that_write_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("state.json"));
+        let first = || {
+            let taken = (1, document());
+            // Made after the state was taken, and given up while that is being written.
+            assert!(store.save(2, || panic!("it must not begin")).now_or_never().is_none());
+            taken
+        };
+        store.save(1, first).await.unwrap();
+        assert!(store.is_behind());
+        store.save(2, || (2, document())).await.unwrap();
+        assert!(!store.is_behind());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_fails_leaves_the_file_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("absent/state.json"));
+        store.save(1, || (1, document())).await.unwrap_err();
+        assert!(store.is_behind());
     }
 }

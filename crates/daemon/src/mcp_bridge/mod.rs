@@ -96,12 +96,13 @@ impl McpBridge {
         }
     }
 
-    /// The workspace that has this address, if it was given a token.
-    fn holder_at(&self, guest: Ipv4Addr) -> Option<WorkspaceId> {
+    /// Enters the workspace that has this address, if it was given a token. Under the lock: whoever is forgotten is not
+    /// entered again.
+    fn enter_holder<T>(&self, guest: Ipv4Addr, enter: impl FnOnce(WorkspaceId) -> T) -> Option<T> {
         let shared = self.behind.get()?.shared.upgrade()?;
         let state = shared.state();
         let workspace = state.registry.at_address(guest)?;
-        workspace.bridge_token.is_some().then_some(workspace.id)
+        workspace.bridge_token.is_some().then(|| enter(workspace.id))
     }
 
     fn fronts(&self) -> MutexGuard<'_, HashMap<WorkspaceId, Arc<Front<Inside>>>> {

@@ -4,16 +4,18 @@
 //! the host can be reached in this way. Requests are the model server's to understand.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_net::gateway::{Duplex, Service};
-use futures::future::BoxFuture;
-use tokio::io::copy_bidirectional;
+use futures::future::{BoxFuture, try_join};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::McpBridge;
@@ -23,6 +25,13 @@ const MAX_CONNECTIONS: usize = 16;
 
 /// Whoever listens on this host answers at once.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A model that is being loaded, or thinks, says nothing for minutes; a program that has forgotten its connection never
+/// does, and keeps a place.
+const MAX_SILENCE: Duration = Duration::from_secs(30 * 60);
+
+/// Read at once.
+const PART: usize = 16 * 1024;
 
 /// What one workspace has open.
 #[derive(Debug)]
@@ -55,7 +64,8 @@ impl ModelServer {
         }
     }
 
-    fn carry(&self, id: WorkspaceId, mut guest: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
+    /// Only enters the connection; the rest is up to whoever awaits what it returns.
+    fn carry(&self, id: WorkspaceId, guest: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
         let mut all = self.lines();
         let fresh =
             || Lines { places: Arc::new(Semaphore::new(MAX_CONNECTIONS)), ended: CancellationToken::new() };
@@ -65,15 +75,44 @@ impl ModelServer {
         let server = SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port);
         Box::pin(async move {
             let Ok(_place) = place else { return };
-            match tokio::time::timeout(CONNECT_DEADLINE, TcpStream::connect(server)).await {
-                Ok(Ok(mut host)) => {
-                    // How it ended is told to both sides by its end.
-                    let _ = ended.run_until_cancelled(copy_bidirectional(&mut guest, &mut host)).await;
-                }
+            match timeout(CONNECT_DEADLINE, TcpStream::connect(server)).await {
+                Ok(Ok(host)) => drop(ended.run_until_cancelled(join(guest, host, MAX_SILENCE)).await),
                 Ok(Err(error)) => tracing::debug!(%server, %error, "the model server cannot be reached"),
                 Err(_elapsed) => tracing::debug!(%server, "the model server does not answer"),
             }
         })
+    }
+}
+
+/// Carries bytes both ways until both sides have ended, one fails, or neither has said anything for long. How it ended is
+/// told to both by its end.
+async fn join(guest: impl AsyncRead + AsyncWrite, host: impl AsyncRead + AsyncWrite, max_silence: Duration) {
+    let ((from_guest, to_guest), (from_host, to_host)) = (split(guest), split(host));
+    let heard = Notify::new();
+    let both = try_join(pass(from_guest, to_host, &heard), pass(from_host, to_guest, &heard));
+    let silence = async { while timeout(max_silence, heard.notified()).await.is_ok() {} };
+    tokio::select! {
+        // What is still said ends the silence.
+        biased;
+        _ended = both => {}
+        () = silence => tracing::debug!("a connection to the model server was silent for too long"),
+    }
+}
+
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    heard: &Notify,
+) -> io::Result<()> {
+    let mut part = vec![0; PART];
+    loop {
+        let count = from.read(&mut part).await?;
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&part[..count]).await?;
+        to.flush().await?;
+        heard.notify_one();
     }
 }
 
@@ -89,13 +128,48 @@ impl Service for Models {
     /// Those that were given a token may use what the bridge offers; it is not shown here, because model servers do not
     /// know it.
     fn admits(&self, guest: Ipv4Addr) -> bool {
-        self.0.holder_at(guest).is_some()
+        self.0.enter_holder(guest, drop).is_some()
     }
 
     fn serve(&self, guest: Ipv4Addr, stream: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
-        match (self.0.holder_at(guest), &self.0.models) {
-            (Some(id), Some(models)) => models.carry(id, stream),
-            (None, _) | (_, None) => Box::pin(std::future::ready(())),
-        }
+        let Some(models) = &self.0.models else { return Box::pin(std::future::ready(())) };
+        let carried = self.0.enter_holder(guest, |id| models.carry(id, stream));
+        carried.unwrap_or_else(|| Box::pin(std::future::ready(())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// The far ends of both sides, and what carries between them.
+    fn joined(max_silence: Duration) -> (DuplexStream, DuplexStream, JoinHandle<()>) {
+        let ((program, guest), (server, host)) = (duplex(64), duplex(64));
+        (program, server, tokio::spawn(join(guest, host, max_silence)))
+    }
+
+    #[tokio::test]
+    async fn a_side_that_has_said_everything_still_hears_the_answer() {
+        let (mut program, mut server, carried) = joined(MAX_SILENCE);
+        program.write_all(b"why?").await.unwrap();
+        program.shutdown().await.unwrap();
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).await.unwrap();
+        server.write_all(b"because").await.unwrap();
+        drop(server);
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        assert_eq!((heard.as_str(), answer.as_str()), ("why?", "because"));
+        carried.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_when_neither_side_says_anything_for_long() {
+        let (mut program, _server, carried) = joined(Duration::from_millis(20));
+        carried.await.unwrap();
+        assert_eq!(program.read(&mut [0]).await.unwrap(), 0);
     }
 }

@@ -76,7 +76,8 @@ impl Metrics {
         self.boots.observe(took.as_secs_f64());
     }
 
-    /// A command that somebody waited for came to its end.
+    /// A command that somebody waited for came to its end. It took as long as we waited, and not as long as the guest says:
+    /// what is in there could say anything.
     pub(crate) fn executed(&self, timed_out: bool, exit_code: Option<i32>, took: Duration) {
         let result = match (timed_out, exit_code) {
             (true, _) => "timeout",

@@ -220,6 +220,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_there_for_one_call_and_what_a_member_has_in_hand_survive_the_ledger() {
+        let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
+        let document: LedgerDocument = serde_json::from_str(text).unwrap();
+        let registry = from_ledger(&document, limits()).unwrap();
+        let lifetimes: Vec<_> = registry.iter().map(|workspace| workspace.lifetime).collect();
+        assert_eq!(lifetimes, [Lifetime::Lasting, Lifetime::OneCall]);
+        let (_, team) = registry.teams.find("web").unwrap();
+        let in_hand: Vec<_> = team.members.iter().map(|member| member.on_board).collect();
+        assert_eq!(in_hand, [true, false]);
+        assert_eq!((team.members[0].mail.len(), team.members[1].mail.len()), (1, 0));
+        assert_eq!(team.members[1].tasks.pending().len(), 1);
+        // As it was written, to the letter of each field.
+        let again = serde_json::to_value(to_ledger(&registry, document.saved_at)).unwrap();
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(text).unwrap());
+    }
+
+    #[test]
     fn what_was_called_before_a_restart_counts_after_it() {
         let (config, mut document) = (RateLimitConfig::default(), fixture());
         while document.counters.rates.charge(RateCategory::Create, 1, &config, document.saved_at).is_ok() {}

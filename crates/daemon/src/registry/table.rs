@@ -235,7 +235,7 @@ impl Registry {
     }
 
     /// Whether so many more machines may exist, whoever they are for.
-    pub(super) fn admit_machines(&self, more: u64) -> Result<(), OpError> {
+    pub(crate) fn admit_machines(&self, more: u64) -> Result<(), OpError> {
         let used = self.workspaces.len() as u64 + self.standbys;
         let limit = u64::from(self.limits.max_total_vms);
         if used.saturating_add(more) > limit {

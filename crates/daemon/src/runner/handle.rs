@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::snapshots::{Back, Taken};
 use crate::error::OpError;
 use crate::machines::{Machine, MachineSpec, Progress, SnapshotDiff};
+use crate::registry::Lifetime;
 
 /// Requests that may wait for one workspace. Most exclude each other, so a longer queue would only hold requests
 /// that will be refused.
@@ -28,6 +29,11 @@ pub(crate) enum Request {
         reply: Reply<()>,
     },
     Destroy {
+        reply: Reply<()>,
+    },
+    /// The daemon ends. What lasts is stopped; what is there for one call is destroyed, unless that call made it last
+    /// while this waited for its turn.
+    End {
         reply: Reply<()>,
     },
     Snapshot {
@@ -58,12 +64,16 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// What the phase of the workspace must admit.
-    pub(super) fn operation(&self) -> Operation {
+    /// What the phase of a workspace with this lifetime must admit.
+    pub(super) fn operation(&self, lifetime: Lifetime) -> Operation {
         match self {
             Self::Start { .. } => Operation::Start,
             Self::Stop { .. } => Operation::Stop,
             Self::Destroy { .. } => Operation::Destroy,
+            Self::End { .. } => match lifetime {
+                Lifetime::Lasting => Operation::Stop,
+                Lifetime::OneCall => Operation::Destroy,
+            },
             Self::Snapshot { .. } => Operation::Snapshot,
             Self::Restore { .. } => Operation::Restore,
             Self::DeleteSnapshot { .. } | Self::Diff { .. } | Self::Branch { .. } => Operation::UseSnapshots,
@@ -76,6 +86,7 @@ impl Request {
             Self::Start { reply, .. }
             | Self::Stop { reply }
             | Self::Destroy { reply }
+            | Self::End { reply }
             | Self::DeleteSnapshot { reply, .. }
             | Self::Branch { reply, .. } => reply.send(Err(error)).is_ok(),
             Self::Snapshot { reply, .. } => reply.send(Err(error)).is_ok(),

@@ -15,7 +15,7 @@ use super::suspend::LOOK_AGAIN;
 use crate::error::OpError;
 use crate::machines::Progress;
 use crate::machines::{ExitReason, Machine, MachineSpec};
-use crate::registry::{Place, Registry, Status, Workspace};
+use crate::registry::{Lifetime, Place, Registry, Status, Workspace};
 use crate::shared::Shared;
 
 /// Whoever takes snapshots in a row, or uses the host otherwise, comes first.
@@ -188,8 +188,11 @@ impl Runner {
 
     async fn handle(&mut self, request: Request) -> Existence {
         // What was true when the request was sent may not be true when it is opened.
-        let admitted = match self.shared.state().registry.get(&self.id) {
-            Some(workspace) => Registry::admit(workspace, request.operation()),
+        let (lifetime, admitted) = match self.shared.state().registry.get(&self.id) {
+            Some(workspace) => {
+                let lifetime = workspace.lifetime;
+                (lifetime, Registry::admit(workspace, request.operation(lifetime)))
+            }
             None => return Existence::Gone,
         };
         if let Err(refusal) = admitted {
@@ -201,16 +204,12 @@ impl Runner {
                 let started = self.start(progress).await;
                 self.answer(reply, started);
             }
-            Request::Stop { reply } => {
-                let stopped = self.stop().await;
-                self.answer(reply, stopped);
-            }
-            Request::Destroy { reply } => {
-                let destroyed = self.destroy().await;
-                let existence = if destroyed.is_ok() { Existence::Gone } else { Existence::Exists };
-                self.answer(reply, destroyed);
-                return existence;
-            }
+            Request::Stop { reply } => self.stop_for(reply).await,
+            Request::Destroy { reply } => return self.destroy_for(reply).await,
+            Request::End { reply } => match lifetime {
+                Lifetime::Lasting => self.stop_for(reply).await,
+                Lifetime::OneCall => return self.destroy_for(reply).await,
+            },
             Request::Snapshot { name, include_memory, progress, reply } => {
                 self.untidy = true;
                 let taken = self.snapshot(name, include_memory, progress).await;
@@ -239,6 +238,18 @@ impl Runner {
             }
         }
         Existence::Exists
+    }
+
+    async fn stop_for(&mut self, reply: Reply<()>) {
+        let stopped = self.stop().await;
+        self.answer(reply, stopped);
+    }
+
+    async fn destroy_for(&mut self, reply: Reply<()>) -> Existence {
+        let destroyed = self.destroy().await;
+        let existence = if destroyed.is_ok() { Existence::Gone } else { Existence::Exists };
+        self.answer(reply, destroyed);
+        existence
     }
 
     fn answer<T>(&self, reply: Reply<T>, answer: Result<T, OpError>) {

@@ -2,21 +2,30 @@
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceRef;
+use tokio_util::sync::CancellationToken;
 
 use super::Session;
 use crate::error::OpError;
 use crate::info::WorkspaceInfo;
-use crate::registry::Lifetime;
+use crate::registry::{Lifetime, Registry};
 
 impl Session {
-    /// From now on they are there until somebody destroys them.
-    pub(super) async fn keep(&self, made: impl IntoIterator<Item = WorkspaceId>) {
+    /// From now on they are there until somebody destroys them. On an error they are as they were: a call that nobody
+    /// waits for any more keeps nothing, and what the ledger does not say would be gone after the next start.
+    pub(super) async fn keep(&self, made: &[WorkspaceId], stop: &CancellationToken) -> Result<(), OpError> {
         self.shared().change(|registry| {
-            for id in made {
-                registry.update(&id, |workspace| workspace.lifetime = Lifetime::Lasting);
+            // Under the lock that a shutdown decides under what to destroy, and it does not before this is cancelled.
+            if stop.is_cancelled() {
+                return Err(OpError::Cancelled);
             }
-        });
-        self.shared().save_or_warn("a workspace was made to last").await;
+            set_lifetime(registry, made, Lifetime::Lasting);
+            Ok(())
+        })?;
+        if let Err(error) = self.shared().save().await {
+            self.shared().change(|registry| set_lifetime(registry, made, Lifetime::OneCall));
+            return Err(OpError::Ledger(error));
+        }
+        Ok(())
     }
 
     /// Destroys what nobody will be told of; true if it is gone.
@@ -31,5 +40,11 @@ impl Session {
                 false
             }
         }
+    }
+}
+
+fn set_lifetime(registry: &mut Registry, all: &[WorkspaceId], lifetime: Lifetime) {
+    for id in all {
+        registry.update(id, |workspace| workspace.lifetime = lifetime);
     }
 }

@@ -123,12 +123,18 @@ impl Session {
                 return Ok(Prepared::Existing { workspace: found.workspace });
             }
             let made = session.make_ready(&request, &found, &progress, &stop).await;
-            match (&made, found.is_new) {
-                (Ok(_), true) => session.keep([found.workspace.id]).await,
-                (Err(_), true) => drop(session.give_up(&found.workspace).await),
-                (_, false) => {}
+            if !found.is_new {
+                return made;
             }
-            made
+            let kept = match made {
+                // Also after the snapshot it may turn out that nobody waits for it.
+                Ok(made) => session.keep(&[found.workspace.id], &stop).await.map(|()| made),
+                Err(error) => Err(error),
+            };
+            if kept.is_err() {
+                session.give_up(&found.workspace).await;
+            }
+            kept
         })
         .await
     }

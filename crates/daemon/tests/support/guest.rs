@@ -1,9 +1,11 @@
 //! A guest with one file, one word of memory and few commands: `write X` and `read` for the disk, `remember X` and
-//! `recall` for the memory, `fail`, and `sleep`, which never ends. Everything else is echoed.
+//! `recall` for the memory, `fail`, `sleep`, which never ends, and `wait`, which ends when it is told to. Everything else
+//! is echoed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use agentiso_core::paths::GuestPath;
 use agentiso_daemon::machines::{ExecEvents, GuestAgent, GuestCode};
@@ -63,6 +65,7 @@ fn refused() -> AgentFailure {
 
 impl GuestAgent for FakeGuest {
     fn exec(&self, spec: ExecSpec) -> BoxFuture<'_, Result<ExecEvents, AgentFailure>> {
+        self.world.commands.fetch_add(1, Ordering::SeqCst);
         let started = futures::stream::iter([Ok(ExecEvent::Started { pid: 1 })]);
         let events: ExecEvents = if spec.command == "sleep" {
             let running = KilledOnDrop(Arc::clone(&self.world.killed_commands));
@@ -83,9 +86,18 @@ impl GuestAgent for FakeGuest {
                 exit_code: Some(code),
                 stdout: kept(said),
                 stderr: kept(complaint),
+                // No guest is believed about time.
+                duration: Duration::from_secs(1 << 40),
                 ..ExecOutcome::default()
             });
-            Box::pin(started.chain(futures::stream::iter([Ok(output), Ok(exited)])))
+            let (world, waits) = (Arc::clone(&self.world), spec.command == "wait");
+            let told = futures::stream::once(async move {
+                if waits {
+                    world.go.notified().await;
+                }
+                Ok(output)
+            });
+            Box::pin(started.chain(told).chain(futures::stream::iter([Ok(exited)])))
         };
         async move { Ok(events) }.boxed()
     }

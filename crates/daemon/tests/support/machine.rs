@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
@@ -46,6 +47,7 @@ impl Machine for FakeMachine {
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<SnapshotTaken, SnapshotFailure>> {
         async move {
+            self.world.snapshots_begun.fetch_add(1, Ordering::SeqCst);
             let takes = *self.world.snapshot_takes.lock().unwrap();
             tokio::time::sleep(takes).await;
             if self.world.strikes(Fault::SnapshotFails) {

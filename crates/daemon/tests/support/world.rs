@@ -73,6 +73,11 @@ pub(crate) struct World {
     pub(crate) exits: Mutex<HashMap<i32, watch::Sender<Option<String>>>>,
     /// Told whenever a boot has begun to hang.
     pub(crate) hanging: Notify,
+    /// Commands that were ever begun.
+    pub(crate) commands: AtomicU64,
+    /// Has one that waits come to its end.
+    pub(crate) go: Notify,
+    pub(crate) snapshots_begun: AtomicU64,
     pub(crate) available_mb: AtomicU64,
     /// Of a disk of 100 GiB.
     pub(crate) available_bytes: AtomicU64,
@@ -103,6 +108,9 @@ impl World {
             faults: Mutex::default(),
             exits: Mutex::default(),
             hanging: Notify::new(),
+            commands: AtomicU64::new(0),
+            go: Notify::new(),
+            snapshots_begun: AtomicU64::new(0),
             available_mb: AtomicU64::new(1 << 20),
             available_bytes: AtomicU64::new(50 << 30),
             padding_bytes: AtomicU64::new(0),

@@ -117,7 +117,9 @@ fn step_back(priority: Priority) {
     match priority {
         Priority::Ordinary => {}
         Priority::Background => {
-            // Where the kernel shares time between sessions first, niceness alone does nothing between them.
+            // Where the kernel shares time between sessions first, niceness alone does nothing between them. It lets
+            // one program do this in 100 ms unless it is privileged, and whoever is refused gets a whole share: of many
+            // that begin at once the others have to do with that.
             let _ =
                 rustix::fs::open(c"/proc/self/autogroup", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
                     .and_then(|file| rustix::io::write(&file, AUTOGROUP_NICENESS));
@@ -143,6 +145,7 @@ fn open_log(path: &Path) -> Result<File, FileError> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Duration;
 
     use super::*;
     use crate::process::Exit;
@@ -186,20 +189,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let script = "ps -o ni= -p $$; cat /proc/$$/autogroup 2>&1";
-        let launch = Launch {
-            program: "/bin/sh".into(),
-            arguments: ["-c", script].map(OsString::from).to_vec(),
-            log: log.clone(),
-            inherited: Vec::new(),
-            priority: Priority::Background,
-        };
-        assert_eq!(launch.spawn().unwrap().wait().await, Exit::Code(0));
-        let said = std::fs::read_to_string(&log).unwrap();
         let niceness = BACKGROUND_NICENESS.to_string();
-        assert_eq!(said.lines().next().map(str::trim), Some(niceness.as_str()), "{said}");
-        if Path::new("/proc/self/autogroup").exists() {
-            assert!(said.contains(&format!("nice {niceness}")), "{said}");
+        let mut said = String::new();
+        // Anybody on this host may have used up the moment in which the kernel lets one program do it.
+        for _ in 0..20 {
+            let launch = Launch {
+                program: "/bin/sh".into(),
+                arguments: ["-c", script].map(OsString::from).to_vec(),
+                log: log.clone(),
+                inherited: Vec::new(),
+                priority: Priority::Background,
+            };
+            assert_eq!(launch.spawn().unwrap().wait().await, Exit::Code(0));
+            said = std::fs::read_to_string(&log).unwrap();
+            assert_eq!(said.lines().next().map(str::trim), Some(niceness.as_str()), "{said}");
+            if !Path::new("/proc/self/autogroup").exists() || said.contains(&format!("nice {niceness}")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(110)).await;
         }
+        panic!("{said}");
     }
 
     #[test]

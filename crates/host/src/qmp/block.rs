@@ -82,8 +82,13 @@ impl QmpClient {
         options["read-only"] = json!(true);
         let open = self.disk_nodes(dir).await?;
         // Opened once more, nothing could be merged into it.
-        if let Some(shared) = open.iter().find(|node| Some(&node.file) == keyframe.below.as_ref()) {
-            options["backing"] = json!(shared.node);
+        if let Some(file) = &keyframe.below {
+            match open.iter().find(|node| node.file == *file) {
+                Some(shared) => options["backing"] = json!(shared.node),
+                None => tracing::warn!(
+                    file = %file.display(), "a layer is not among those that QEMU tells of and is opened once more"
+                ),
+            }
         }
         self.execute("blockdev-add", Some(options)).await?;
         let mut options = qcow2_node(&head.node, &head.file);

@@ -14,6 +14,10 @@ use super::knowledge::VaultQuery;
 /// Tasks of one swarm, and workers at once, from the tool contract.
 pub(crate) const MAX_TASKS: usize = 20;
 
+/// Questions to the notes for all workers, and for one of them, and bytes of each, from the tool contract.
+const MAX_QUERIES: usize = 20;
+const MAX_QUERY: usize = 1024;
+
 #[derive(Clone)]
 pub struct SwarmTask {
     pub name: TaskName,
@@ -91,6 +95,10 @@ pub enum SwarmError {
     Parallel(usize),
     #[error("two tasks are called {0}")]
     SameName(TaskName),
+    #[error("{0} questions to the notes were given; at most {MAX_QUERIES} are allowed")]
+    QueryCount(usize),
+    #[error("a question to the notes has {0} bytes; it must have 1 to {MAX_QUERY}")]
+    QueryLength(usize),
     #[error("no worker could be forked: {0}")]
     NoWorker(String),
 }
@@ -98,7 +106,11 @@ pub enum SwarmError {
 impl SwarmError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::TaskCount(_) | Self::Parallel(_) | Self::SameName(_) => "invalid_arguments",
+            Self::TaskCount(_)
+            | Self::Parallel(_)
+            | Self::SameName(_)
+            | Self::QueryCount(_)
+            | Self::QueryLength(_) => "invalid_arguments",
             Self::NoWorker(_) => "fork_failed",
         }
     }
@@ -108,6 +120,8 @@ impl SwarmError {
             Self::TaskCount(_) => "split the work into several calls",
             Self::Parallel(_) => "leave max_parallel out for the default",
             Self::SameName(_) => "give every task a name of its own",
+            Self::QueryCount(_) => "ask for what the tasks need most",
+            Self::QueryLength(_) => "ask for a few words, or for a note by its path",
             Self::NoWorker(_) => "remove the cause and call again; nothing is left of this swarm",
         }
     }
@@ -121,10 +135,41 @@ impl SwarmRequest {
         if !(1..=MAX_TASKS).contains(&self.max_parallel) {
             return Err(SwarmError::Parallel(self.max_parallel));
         }
+        check_queries(&self.vault_queries)?;
+        self.tasks.iter().try_for_each(|task| check_queries(&task.vault_queries))?;
         let mut names = BTreeSet::new();
         match self.tasks.iter().find(|task| !names.insert(&task.name)) {
             Some(twice) => Err(SwarmError::SameName(twice.name.clone())),
             None => Ok(()),
         }
+    }
+}
+
+fn check_queries(queries: &[VaultQuery]) -> Result<(), SwarmError> {
+    if queries.len() > MAX_QUERIES {
+        return Err(SwarmError::QueryCount(queries.len()));
+    }
+    let mut lengths = queries.iter().map(|query| query.query.len());
+    match lengths.find(|length| !(1..=MAX_QUERY).contains(length)) {
+        Some(length) => Err(SwarmError::QueryLength(length)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::swarm::VaultQueryKind;
+
+    #[test]
+    fn questions_to_the_notes_are_bounded_in_number_and_length() {
+        let queries = |count: usize, length: usize| {
+            let query = VaultQuery { kind: VaultQueryKind::Search, query: "x".repeat(length) };
+            check_queries(&vec![query; count])
+        };
+        assert!(queries(0, 0).is_ok() && queries(MAX_QUERIES, MAX_QUERY).is_ok());
+        assert!(matches!(queries(MAX_QUERIES + 1, 1), Err(SwarmError::QueryCount(21))));
+        assert!(matches!(queries(1, MAX_QUERY + 1), Err(SwarmError::QueryLength(1025))));
+        assert!(matches!(queries(1, 0), Err(SwarmError::QueryLength(0))));
     }
 }

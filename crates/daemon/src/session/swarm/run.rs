@@ -9,6 +9,7 @@ use agentiso_core::paths::GuestPath;
 use agentiso_git::merge::Strategy;
 use futures::StreamExt;
 use futures::future::join_all;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::request::{SwarmError, SwarmMerge, SwarmRequest};
@@ -113,25 +114,27 @@ impl Session {
         let swarm_id = swarm_id();
         let made = Made::default();
         let prefix = request.name_prefix.as_ref().map_or(swarm_id.as_str(), NamePrefix::as_str);
-        let workers = Workers { session: self, prefix, request, made: &made };
-        let tasks = stop.run_until_cancelled(run_tasks(&workers, request, progress)).await;
+        let crew = Workers { session: self, prefix, request, made: &made, common: OnceCell::new() };
+        let tasks = stop.run_until_cancelled(run_tasks(&crew, request, progress)).await;
         let mut merged = None;
         if let (Some(tasks), Some(target), Some(merge)) = (&tasks, target, &request.merge) {
             progress.report("merging what succeeded", None);
             merged = Some(self.merge_workers(merge, target, tasks, stop).await);
         }
-        let no_worker = made.all().is_empty();
-        let is_over = stop.is_cancelled();
-        let destroyed = match request.cleanup || is_over {
-            true => self.destroy_all(&made).await,
-            false => {
-                self.keep(made.all().iter().map(|worker| worker.id)).await;
-                0
-            }
+        let workers: Vec<_> = made.all().iter().map(|worker| worker.id).collect();
+        let kept = match request.cleanup {
+            true if stop.is_cancelled() => Err(OpError::Cancelled),
+            true => Ok(()),
+            false => self.keep(&workers, stop).await,
         };
-        let tasks = tasks.filter(|_| !is_over).ok_or(OpError::Cancelled)?;
+        let destroyed = match request.cleanup || kept.is_err() {
+            true => self.destroy_all(&made).await,
+            false => 0,
+        };
+        kept?;
+        let tasks = tasks.ok_or(OpError::Cancelled)?;
         match tasks.first().map(|task| &task.outcome) {
-            Some(TaskOutcome::Failed { reason }) if no_worker => {
+            Some(TaskOutcome::Failed { reason }) if workers.is_empty() => {
                 Err(SwarmError::NoWorker(reason.clone()).into())
             }
             Some(_) | None => Ok(SwarmDone {

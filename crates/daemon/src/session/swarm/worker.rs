@@ -8,6 +8,7 @@ use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::network::PolicyChange;
 use agentiso_core::paths::GuestPath;
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 
 use super::opencode;
 use super::request::{SwarmRequest, SwarmTask};
@@ -59,6 +60,8 @@ pub(super) struct Workers<'a> {
     pub(super) prefix: &'a str,
     pub(super) request: &'a SwarmRequest,
     pub(super) made: &'a Made,
+    /// What the notes say to what is asked for all, once somebody has asked.
+    pub(super) common: OnceCell<Option<String>>,
 }
 
 impl Workers<'_> {
@@ -114,8 +117,7 @@ impl Workers<'_> {
             self.session.change_policy(&wanted, &change).await?;
         }
         let guest = self.session.guest(&wanted).await?;
-        let queries = [&self.request.vault_queries[..], &task.vault_queries[..]].concat();
-        let knowledge = self.session.knowledge(queries).await;
+        let knowledge = self.knowledge_for(task).await;
         let mut env = BTreeMap::new();
         for ((name, path), text) in
             [(SHARED_CONTEXT, &self.request.shared_context), (VAULT_CONTEXT, &knowledge)]
@@ -132,6 +134,16 @@ impl Workers<'_> {
             env.insert(MCP_TOKEN.to_owned(), access.token.expose().to_owned());
         }
         Ok(Ready { guest, env })
+    }
+
+    /// What is asked for all is asked once.
+    async fn knowledge_for(&self, task: &SwarmTask) -> Option<String> {
+        let common = &self.request.vault_queries;
+        if task.vault_queries.is_empty() {
+            return self.common.get_or_init(|| self.session.knowledge(common.clone())).await.clone();
+        }
+        // One text with one bound, so both are asked together.
+        self.session.knowledge([&common[..], &task.vault_queries[..]].concat()).await
     }
 
     async fn execute(&self, task: &SwarmTask, ready: Ready) -> Result<ExecOutcome, OpError> {

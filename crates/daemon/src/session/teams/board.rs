@@ -3,15 +3,35 @@
 use std::collections::BTreeSet;
 
 use agentiso_core::team::{RoleName, TeamName};
+use agentiso_vault::Vault;
 use agentiso_vault::board::{Board, BoardError, Status};
 
 use super::cards;
+use crate::error::OpError;
 use crate::session::Session;
 
 impl Session {
-    /// A task of the board was changed: brings the members' status up to date. That is no reason to fail, since the
-    /// board has been changed.
-    pub async fn board_changed(&self, team: &TeamName) {
+    /// Changes the board of a team and brings its members' status up to date: both, once it has begun, whoever waits for
+    /// it.
+    pub async fn change_board<T, E>(
+        &self,
+        team: TeamName,
+        change: impl FnOnce(&Vault) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, OpError>
+    where
+        T: Send + 'static,
+        E: Into<OpError> + Send + 'static,
+    {
+        self.guarded(|session, _| async move {
+            let changed = session.vault(change).await?;
+            session.board_changed(&team).await;
+            Ok(changed)
+        })
+        .await
+    }
+
+    /// That the status is not up to date is no reason to fail, since the board has been changed.
+    async fn board_changed(&self, team: &TeamName) {
         let changed = {
             // What is looked at last must be what is known last.
             let _turn = self.shared().cards.lock().await;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use agentiso_core::lifecycle::Operation;
 use agentiso_core::names::WorkspaceRef;
-use agentiso_core::team::{AgentStatus, NewMember, NewTeam, TeamLimits, TeamName, TeamState};
+use agentiso_core::team::{Member, NewMember, NewTeam, TeamLimits, TeamName, TeamState};
 use futures::StreamExt;
 use uuid::Uuid;
 
@@ -97,6 +97,8 @@ impl Session {
                 registry.own_team(parent.as_str(), self.id(), self.kind(), Instant::now())?;
             }
             registry.admit_workspaces(new.roles.len() as u64)?;
+            // Members may be given machines of the pool, which are counted already; whoever has a pool has room for both.
+            registry.admit_machines(new.roles.len() as u64)?;
             registry.teams.reserve(new, limits).map_err(TeamError::from)?;
             Ok::<_, OpError>(())
         })?;
@@ -151,7 +153,7 @@ impl Session {
         self.shared().change(|registry| {
             if let Some(team) = registry.teams.get_mut(name) {
                 team.state = TeamState::Ready;
-                team.members.iter_mut().for_each(|member| member.status = AgentStatus::Ready);
+                team.members.iter_mut().for_each(Member::set_ready);
             }
         });
         self.shared().save().await.map_err(OpError::Ledger)?;

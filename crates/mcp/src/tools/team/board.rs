@@ -24,11 +24,9 @@ pub(super) async fn run(session: &Session, team: TeamName, task: OfTask) -> Resu
     }
     let changes = !matches!(task, OfTask::List);
     let name = team.clone();
-    let done = session.vault(move |vault| act(vault, &name, task)).await?;
-    if changes {
-        session.board_changed(&team).await;
-    }
-    Ok(done)
+    let act = move |vault: &Vault| act(vault, &name, task);
+    let done = if changes { session.change_board(team, act).await } else { session.vault(act).await };
+    Ok(done?)
 }
 
 /// Blocks: it is run where that does no harm.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::PORT;
-use super::taken::Taken;
+use super::lent::Lent;
 use crate::error::OpError;
 use crate::machines::LocalConnection;
 use crate::registry::SessionKind;
@@ -66,26 +66,26 @@ impl Letterbox {
     pub(super) async fn serve(&self, connection: LocalConnection) {
         let LocalConnection { stream, uptime, delivered } = connection;
         let hosts = Hosts::new(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), Vec::new());
-        let mut taken = None;
+        let mut lent = None;
         let whole = async {
             let answered =
-                serve_plain(stream, &hosts, MAX_BODY, |plain| self.answer(plain, uptime, &mut taken)).await;
+                serve_plain(stream, &hosts, MAX_BODY, |plain| self.answer(plain, uptime, &mut lent)).await;
             answered.is_ok() && delivered.await.is_ok()
         };
         let arrived = tokio::time::timeout(DEADLINE, whole).await.unwrap_or(false);
-        if let Some(taken) = taken.filter(|_| arrived) {
-            taken.delivered();
+        if let Some(lent) = lent.filter(|_| arrived) {
+            lent.delivered().await;
         }
     }
 
-    async fn answer(&self, plain: Plain, uptime: Duration, taken: &mut Option<Taken>) -> PlainAnswer {
+    async fn answer(&self, plain: Plain, uptime: Duration, lent: &mut Option<Lent>) -> PlainAnswer {
         match (plain.path.as_str(), plain.method.as_str()) {
             ("/health", "GET") => PlainAnswer::ok(json!({
                 "status": "ready",
                 "version": env!("CARGO_PKG_VERSION"),
                 "uptime_secs": uptime.as_secs(),
             })),
-            ("/messages", "GET") => self.receive(taken).await,
+            ("/messages", "GET") => self.receive(lent),
             ("/messages", "POST") => self.send(&plain.body).await,
             ("/health", _) => not_allowed("GET"),
             ("/messages", _) => not_allowed("GET, POST"),
@@ -104,18 +104,11 @@ impl Letterbox {
         Some((team.clone(), member.name.clone()))
     }
 
-    async fn receive(&self, taken: &mut Option<Taken>) -> PlainAnswer {
+    fn receive(&self, lent: &mut Option<Lent>) -> PlainAnswer {
         let Some((team, role)) = self.member() else { return nobody() };
-        let mail = Taken::from(&self.shared, &team, &role);
-        if !mail.messages().is_empty()
-            && let Err(error) = self.shared.save().await
-        {
-            return refused(&OpError::Ledger(error));
-        }
-        let messages = mail.messages();
-        let view = json!({ "team": team, "agent": role, "count": messages.len(), "messages": messages });
-        *taken = Some(mail);
-        PlainAnswer::ok(view)
+        let (mail, messages) = Lent::from(&self.shared, &team, &role);
+        *lent = Some(mail);
+        PlainAnswer::ok(json!({ "team": team, "agent": role, "count": messages.len(), "messages": messages }))
     }
 
     async fn send(&self, body: &[u8]) -> PlainAnswer {
@@ -149,8 +142,23 @@ impl Letterbox {
                 });
                 PlainAnswer::ok(view)
             }
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
+    }
+
+    /// Why a message was not taken. What the sender can mend is told in the same words as by the tool; of everything else
+    /// it learns nothing, for the words may be about the host.
+    fn refused(&self, error: &OpError) -> PlainAnswer {
+        let status = match error.code() {
+            "not_a_member" => StatusCode::BAD_REQUEST,
+            "message_too_long" => StatusCode::PAYLOAD_TOO_LARGE,
+            "team_not_found" => StatusCode::NOT_FOUND,
+            _ => {
+                tracing::warn!(workspace = %self.workspace, %error, "a message from inside was not taken");
+                return unavailable();
+            }
+        };
+        PlainAnswer::refusal(status, error.code(), error.to_string())
     }
 
     /// Every message is written to disk, so they are counted also where nobody else's are.
@@ -178,13 +186,7 @@ fn not_allowed(allowed: &'static str) -> PlainAnswer {
     .with_header(ALLOW, HeaderValue::from_static(allowed))
 }
 
-/// Why a message was not taken, in the same words as those of the tool.
-fn refused(error: &OpError) -> PlainAnswer {
-    let status = match error.code() {
-        "not_a_member" => StatusCode::BAD_REQUEST,
-        "message_too_long" => StatusCode::PAYLOAD_TOO_LARGE,
-        "team_not_found" => StatusCode::NOT_FOUND,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    PlainAnswer::refusal(status, error.code(), error.to_string())
+fn unavailable() -> PlainAnswer {
+    let message = "the message was not taken; try again later";
+    PlainAnswer::refusal(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
 }

@@ -8,8 +8,8 @@
 //! request on each connection, a few at once, bounded in size and rate.
 
 mod attend;
+mod lent;
 mod letterbox;
-mod taken;
 
 pub(super) use attend::attend;
 

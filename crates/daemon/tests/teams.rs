@@ -1,0 +1,82 @@
+//! Teams: what is refused before a machine is made, and what the task board says about the members.
+
+mod support;
+
+use std::sync::Arc;
+
+use agentiso_core::team::{AgentStatus, RoleName, TeamName};
+use agentiso_daemon::{Daemon, OpError, Progress, RoleRequest, Session, SessionKind, TeamRequest};
+use agentiso_vault::Vault;
+use agentiso_vault::board::{Board, BoardError, NewTask};
+use support::{Handle, World, config, eventually};
+use tokio::sync::mpsc;
+
+fn team() -> TeamName {
+    TeamName::parse("alpha").unwrap()
+}
+
+fn of(roles: &[&str]) -> TeamRequest {
+    let role = |name: &&str| RoleRequest {
+        name: RoleName::parse(name).unwrap(),
+        role: "works".to_owned(),
+        skills: Vec::new(),
+        description: None,
+    };
+    let roles: Vec<_> = roles.iter().map(role).collect();
+    TeamRequest { name: team(), max_vms: roles.len() as u32, roles, golden: None, parent: None }
+}
+
+fn status(session: &Session) -> AgentStatus {
+    session.team_info("alpha").unwrap().members[0].status
+}
+
+fn claim(vault: &Vault) -> Result<(), BoardError> {
+    let board = Board::of_team(vault, "alpha")?;
+    let task = NewTask { title: "wash up".to_owned(), ..NewTask::default() };
+    let made = board.create(&task)?;
+    assert!(board.claim(&made.id, "lead")?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_team_for_which_there_are_not_enough_machines_is_refused_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Arc::new(Handle(World::new(dir.path())));
+    let limited = config(dir.path(), "[resources]\nmax_total_vms = 2\n");
+    let daemon = Daemon::open_with(limited, world).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    let refused = session.create_team(of(&["a", "b", "c"]), &Progress::silent()).await.unwrap_err();
+    assert!(matches!(refused, OpError::TooManyMachines { used: 0, limit: 2 }), "{refused}");
+    session.create_team(of(&["a", "b"]), &Progress::silent()).await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_board_that_was_changed_is_known_also_if_whoever_changed_it_has_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let notes = dir.path().join("notes");
+    std::fs::create_dir(&notes).unwrap();
+    let vault = format!("[vault]\nenabled = true\npath = \"{}\"\n", notes.display());
+    let world = Arc::new(Handle(World::new(dir.path())));
+    let daemon = Daemon::open_with(config(dir.path(), &vault), world).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    session.create_team(of(&["lead"]), &Progress::silent()).await.unwrap();
+    assert_eq!(status(&session), AgentStatus::Ready);
+
+    let (begun, mut has_begun) = mpsc::unbounded_channel();
+    let (go, may_go) = std::sync::mpsc::channel();
+    let slowly = move |vault: &Vault| {
+        begun.send(()).unwrap();
+        may_go.recv().unwrap();
+        claim(vault).map_err(OpError::from)
+    };
+    tokio::select! {
+        biased;
+        changed = session.change_board(team(), slowly) => panic!("{changed:?}"),
+        _begun = has_begun.recv() => {}
+    }
+    // The call is given up; what it began goes on.
+    go.send(()).unwrap();
+    eventually("that the member works", || status(&session) == AgentStatus::Working).await;
+    daemon.shutdown().await;
+}
