@@ -106,7 +106,7 @@ impl Internet {
     }
 
     /// What the servers outside were asked, one line each: `dns NAME TYPE`, `http ADDRESS HOST PATH`, `tls NAME`,
-    /// `told ADDRESS TEXT`, `udp ADDRESS TEXT`.
+    /// `git ADDRESS`, `told ADDRESS TEXT`, `udp ADDRESS TEXT`.
     pub fn asked(&self) -> Vec<String> {
         self.servers.lines()
     }
@@ -131,8 +131,8 @@ impl Internet {
         greeting(&self.outside, address, port)
     }
 
-    /// Has the servers offer one more repository, which may be cloned and pushed to; one below `private` by `ann` with
-    /// the password `hunter22`. Each commit adds its files to those before it. There is a `project.git` already.
+    /// Has the servers offer one more repository, which may be cloned and pushed to over HTTP and over git's own
+    /// protocol; one below `private` over HTTP only by `ann` with the password `hunter22`. Each commit adds its files to those before it. There is a `project.git` already.
     pub fn repository(&self, name: &str, commits: &[&[(&str, &str)]]) {
         self.repositories.make(name, commits).expect("git makes a repository");
     }
