@@ -3,4 +3,5 @@
 mod merge;
 mod own_protocol;
 mod remote;
+mod silence;
 mod swarm;
