@@ -206,6 +206,27 @@ fn workspaces_reach_each_other_only_if_both_allow_it() {
 }
 
 #[test]
+fn what_the_configuration_opens_is_open_for_whoever_does_not_say_otherwise() {
+    let internet = internet_or_skip!();
+    let open = "default_allow_internet = true\ndefault_allow_inter_vm = true\n";
+    let test = host_or_skip!(internet.host_options(open));
+    let client = test.client();
+    let [one, two] = [client.workspace(), client.workspace_with(json!({"name": "two"}))];
+    let closed = client.workspace_with(json!({"name": "closed", "allow_internet": false,
+        "network_policy": {"allow_inter_vm": false}}));
+    serve(&two, 80, "0.0.0.0");
+    serve(&closed, 80, "0.0.0.0");
+    let address = |ws: &TestWorkspace<'_>| ws.created["ip"].as_str().unwrap().to_owned();
+    assert_eq!(fetch(&one, "good.test"), "the page of good.test");
+    assert_eq!(fetch(&one, HOST), "Connection refused", "the host stays closed");
+    eventually("one reaches the other", Duration::from_secs(20), || fetch(&one, &address(&two)) == "hello");
+    assert_eq!(fetch(&one, &address(&closed)), "Connection refused");
+    assert_eq!(fetch(&closed, "good.test"), "no address");
+    assert_eq!(fetch(&closed, SERVER), "Connection refused");
+    assert_eq!(fetch(&closed, &address(&two)), "Connection refused");
+}
+
+#[test]
 fn the_shell_shows_and_changes_all_of_it() {
     let test = host_or_skip!();
     test.cli_ok(&["create", "dev"]);
