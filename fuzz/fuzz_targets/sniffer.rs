@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(whole.is_none_or(|whole| whole == claim), "what was claimed stays");
     let is_tls = matches!(claim, Claim::Sni(_) | Claim::NoSni);
     assert_eq!(is_tls, bytes.first() == Some(&0x16));
-    if let Claim::Sni(name) | Claim::Host(name) = claim {
+    if let Claim::Sni(name) | Claim::Host(name) | Claim::GitHost(name) = claim {
         assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
     }
 });

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agentiso_core::config::Paths;
 use agentiso_host::{BaseImage, Hypervisor, HypervisorSettings};
 use agentiso_image::{Image, Kernel};
 
@@ -38,12 +39,17 @@ pub(crate) async fn hypervisor(context: &Context, files: &BootFiles) -> Result<H
         initrd: files.initrd.clone(),
         kernel_append: config.vm.kernel_append.clone(),
         boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
-        templates_dir: config.paths.templates.clone(),
+        templates_dir: templates_dir(&config.paths),
         templates: config.vm.templates,
         run_dir: config.paths.run.clone(),
         probe_file: config.paths.probe_file(),
     };
     Ok(Hypervisor::open(settings).await?)
+}
+
+/// Where templates are, for whoever runs this.
+pub(crate) fn templates_dir(paths: &Paths) -> PathBuf {
+    agentiso_host::templates_dir(&paths.templates, &paths.own_templates())
 }
 
 /// A built image as the hypervisor takes it.

@@ -45,6 +45,6 @@ pub use qemu::argv::{Card, MTU};
 pub use snapshot::{Comparison, SnapshotError};
 pub use spec::{BaseImage, Booted, Identity, MachineSpec, OnSpawn, Rung};
 pub use strays::Stray;
-pub use templates::{TemplateError, Templates};
+pub use templates::{TemplateError, Templates, templates_dir};
 
 use hex::hex;

@@ -294,6 +294,15 @@ async fn a_client_that_hangs_up_in_the_middle_of_a_swarm_leaves_no_worker() {
 }
 
 #[tokio::test]
+async fn a_clone_that_nobody_answers_is_given_up_after_three_hundred_seconds() {
+    let (_world, mut client) = prepared().await;
+    let clone = json!({"workspace_id": "gold", "url": "https://git.test/x.git", "path": "/root/x"});
+    let late = client.call("git_clone", clone).await;
+    assert_eq!((code(&late), &late["structuredContent"]["retryable"]), (&json!("timed_out"), &json!(true)));
+    assert!(text(&late).contains("git clone") && text(&late).contains("timed out after 300 s"), "{late}");
+}
+
+#[tokio::test]
 async fn the_tools_of_git_refuse_what_is_no_name_and_never_repeat_credentials() {
     let (_world, mut client) = prepared().await;
     let on = |mut arguments: Value| {

@@ -119,6 +119,18 @@ impl Client {
         self.request("tools/call", json!({"name": name, "arguments": arguments}))
     }
 
+    /// Calls a tool that must succeed, and returns what was reported of it on the way as well.
+    pub fn tool_with_progress(&self, name: &str, arguments: Value) -> (ToolResult, Vec<Value>) {
+        let token = format!("{name}-{}", self.next_id.load(Ordering::Relaxed));
+        let params = json!({"name": name, "arguments": arguments, "_meta": {"progressToken": token}});
+        let result = self.request("tools/call", params).tool();
+        assert!(!result.is_error, "{name} {} failed: {}", brief(&arguments), result.text);
+        let reports = self.unsolicited().into_iter().filter(|message| {
+            message["method"] == "notifications/progress" && message["params"]["progressToken"] == token
+        });
+        (result, reports.map(|mut message| message["params"].take()).collect())
+    }
+
     /// Calls a tool and returns its answer, error or not.
     pub fn try_tool(&self, name: &str, arguments: Value) -> ToolResult {
         self.start_tool(name, arguments).tool()

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::process::{Process, processes_mentioning};
 use crate::skip::test_cache;
+use crate::user;
 use crate::wait::eventually;
 
 /// How a test's server differs from the usual small one.
@@ -31,6 +32,8 @@ pub struct HostOptions {
     pub namespace: Option<String>,
     /// Whether it has what root may do, if the test has it.
     pub privileged: bool,
+    /// Who runs it, by number, if not the user who runs the test. Only root can say so.
+    pub user: Option<u32>,
 }
 
 /// Runs a program of root's that may do no more than anybody else with their own files.
@@ -49,6 +52,7 @@ impl Default for HostOptions {
             parent: PathBuf::from("/tmp"),
             namespace: None,
             privileged: true,
+            user: None,
         }
     }
 }
@@ -68,7 +72,11 @@ impl TestHost {
 
     pub fn start_with(options: HostOptions) -> Self {
         let dir = tempfile::Builder::new().prefix("aiso-").tempdir_in(&options.parent).expect("a directory");
-        let host = Self { dir, binary: binary(), options };
+        let binary = match options.user {
+            Some(user) => user::settle(dir.path(), user, &binary(), test_cache().as_deref()),
+            None => binary(),
+        };
+        let host = Self { dir, binary, options };
         std::fs::write(host.config_path(), host.config_text()).expect("the configuration is written");
         host
     }
@@ -77,7 +85,8 @@ impl TestHost {
         let HostOptions { config, vcpus, memory_mb, disk_gb, max_workspaces, base_image, .. } = &self.options;
         let mut text = format!("[server]\nstate_file = \"{}\"\n", self.state_file().display());
         let _ = write!(text, "[storage]\nbase_image = \"{base_image}\"\n");
-        if let Some(cache) = test_cache() {
+        let own = self.options.user.map(|_| user::cache_below(self.dir()));
+        if let Some(cache) = own.or_else(test_cache) {
             let _ = writeln!(text, "cache_dir = \"{}\"", cache.display());
         }
         let _ = write!(
@@ -136,13 +145,17 @@ impl TestHost {
 
     /// `agentiso` in this host's environment, for what the other ways to run it do not do.
     pub fn command(&self) -> Command {
-        let HostOptions { namespace, privileged, .. } = &self.options;
+        let HostOptions { namespace, privileged, user, .. } = &self.options;
         let mut words: Vec<OsString> = Vec::new();
         if let Some(name) = namespace {
             words.extend(["ip", "netns", "exec", name].map(OsString::from));
         }
-        if !privileged && rustix::process::geteuid().is_root() {
+        if (!privileged || user.is_some()) && rustix::process::geteuid().is_root() {
             words.extend(UNPRIVILEGED.map(OsString::from));
+        }
+        if let Some(user) = user {
+            let them = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
+            words.extend(them.map(OsString::from));
         }
         words.push(self.binary.clone().into());
         let mut command = Command::new(&words[0]);

@@ -18,6 +18,7 @@ mod host;
 mod process;
 mod skip;
 mod snapshots;
+mod user;
 mod wait;
 mod workspace;
 

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Child;
 
+use agentiso_e2e::internet::HOST;
+use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{Client, HostOptions, Process, TestHost, eventually, host_or_skip};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -48,7 +50,11 @@ struct Server {
 
 impl Server {
     fn start(host: &TestHost) -> Self {
-        let mut child = host.spawn(&["serve", "--http", "127.0.0.1:0"]);
+        Self::start_with(host, &["--http", "127.0.0.1:0"])
+    }
+
+    fn start_with(host: &TestHost, arguments: &[&str]) -> Self {
+        let mut child = host.spawn(&[&["serve"], arguments].concat());
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut after = |words: &str| {
             let line = lines.next().expect("a line").expect("text");
@@ -101,6 +107,32 @@ fn a_client_over_http_has_machines_as_one_over_pipes() {
     });
     client.tool("workspace_destroy", json!({"workspace_id": "web"})).mentions(&["destroyed"]);
     host.assert_no_workspaces_left();
+}
+
+#[test]
+fn an_address_that_others_reach_is_listened_on_only_if_that_is_said() {
+    let internet = internet_or_skip!();
+    let host = host_or_skip!(internet.host_options(""));
+    let there = format!("{HOST}:0");
+    for address in [&there, "0.0.0.0:0", "[::]:0", "[::ffff:198.51.100.1]:0"] {
+        let refused = host.cli(&["serve", "--http", address]);
+        assert_eq!(refused.status.code(), Some(2), "{address}: {refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        for part in ["can be reached from other hosts", "not encrypted", "127.0.0.1", "--http-allow-remote"] {
+            assert!(said.contains(part), "{part:?} is not in {said:?}");
+        }
+        assert_eq!(String::from_utf8_lossy(&refused.stdout), "", "{address}: nothing was opened");
+    }
+    assert!(host.daemon().is_none(), "nor was anything started for it");
+    assert_eq!(host.cli(&["serve", "--http-allow-remote"]).status.code(), Some(2), "of what?");
+
+    let mut server = Server::start_with(&host, &["--http", &there, "--http-allow-remote"]);
+    let (address, port) = server.address.split_once(':').expect("an address and a port");
+    let said =
+        internet.request_from_outside(address, port.parse().expect("a port"), "GET /mcp HTTP/1.0\r\n\r\n");
+    assert!(said.starts_with("HTTP/1."), "from outside there is an answer: {said:?}");
+    Process::open(server.child.id().cast_signed()).expect("it runs").signal(Signal::TERM);
+    assert!(server.child.wait().expect("an end").success());
 }
 
 /// The smallest image has no curl.

@@ -1,9 +1,10 @@
 //! What a workspace reaches: nothing, what it was allowed to by name, and what leads into it; and how it is told. What
 //! holds against guests that do not keep to it is in `conformance`.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use agentiso_e2e::guest::{log, policy};
@@ -205,6 +206,27 @@ fn workspaces_reach_each_other_only_if_both_allow_it() {
 }
 
 #[test]
+fn what_the_configuration_opens_is_open_for_whoever_does_not_say_otherwise() {
+    let internet = internet_or_skip!();
+    let open = "default_allow_internet = true\ndefault_allow_inter_vm = true\n";
+    let test = host_or_skip!(internet.host_options(open));
+    let client = test.client();
+    let [one, two] = [client.workspace(), client.workspace_with(json!({"name": "two"}))];
+    let closed = client.workspace_with(json!({"name": "closed", "allow_internet": false,
+        "network_policy": {"allow_inter_vm": false}}));
+    serve(&two, 80, "0.0.0.0");
+    serve(&closed, 80, "0.0.0.0");
+    let address = |ws: &TestWorkspace<'_>| ws.created["ip"].as_str().unwrap().to_owned();
+    assert_eq!(fetch(&one, "good.test"), "the page of good.test");
+    assert_eq!(fetch(&one, HOST), "Connection refused", "the host stays closed");
+    eventually("one reaches the other", Duration::from_secs(20), || fetch(&one, &address(&two)) == "hello");
+    assert_eq!(fetch(&one, &address(&closed)), "Connection refused");
+    assert_eq!(fetch(&closed, "good.test"), "no address");
+    assert_eq!(fetch(&closed, SERVER), "Connection refused");
+    assert_eq!(fetch(&closed, &address(&two)), "Connection refused");
+}
+
+#[test]
 fn the_shell_shows_and_changes_all_of_it() {
     let test = host_or_skip!();
     test.cli_ok(&["create", "dev"]);
@@ -227,6 +249,48 @@ fn the_shell_shows_and_changes_all_of_it() {
     assert!(!test.cli_ok(&["net", "ls", "-n", "0"]).contains("nowhere.test"));
     test.cli_ok(&["net", "unforward", "dev", "8080"]);
     assert!(!test.cli_ok(&["net", "ls"]).contains("8080"));
+    test.cli_ok(&["rm", "dev"]);
+    test.assert_no_workspaces_left();
+}
+
+#[test]
+fn the_log_is_followed_at_the_shell_as_it_grows() {
+    let test = host_or_skip!();
+    test.cli_ok(&["create", "dev"]);
+    let ask = |name: &str| {
+        test.cli_ok(&["exec", "dev", "--", "perl", "-e", &format!("gethostbyname(q({name}))")]);
+    };
+    ask("before.test");
+    for json in [false, true] {
+        let words: &[&str] =
+            if json { &["net", "log", "dev", "-f", "--json"] } else { &["net", "log", "dev", "-f"] };
+        let mut following = test.spawn(words);
+        let output = BufReader::new(following.stdout.take().expect("it is piped"));
+        let (sender, lines) = mpsc::channel();
+        // Ends with what it reads from.
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let until = |part: &str| loop {
+            let line = lines.recv_timeout(Duration::from_secs(60));
+            let line = line.unwrap_or_else(|error| panic!("{part} does not appear: {error}"));
+            if line.contains(part) {
+                return line;
+            }
+        };
+        until("before.test is not allowed");
+        // It goes on while nothing happens, and each line comes when what it tells of has happened.
+        for name in ["one.test", "two.test"] {
+            let name = format!("{json}.{name}");
+            ask(&name);
+            let line = until(&name);
+            assert!(line.contains("is not allowed"), "{line}");
+            assert!(!json || serde_json::from_str::<Value>(&line).unwrap()["event"] == "refused", "{line}");
+        }
+        assert!(following.try_wait().unwrap().is_none(), "it goes on until it is interrupted");
+        following.kill().unwrap();
+        following.wait().unwrap();
+    }
     test.cli_ok(&["rm", "dev"]);
     test.assert_no_workspaces_left();
 }

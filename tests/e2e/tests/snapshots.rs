@@ -1,6 +1,6 @@
 //! States to come back to: disk alone, and disk with memory.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentiso_testkit::{LONG, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
@@ -16,6 +16,9 @@ fn count(ws: &TestWorkspace<'_>) -> u64 {
 fn counts_on(ws: &TestWorkspace<'_>, from: u64) {
     eventually("the process counts on", LONG, || count(ws) > from);
 }
+
+/// The most that the differences of an ordinary workspace may take: seconds, on a host that is busy besides.
+const DIFF_TAKES: Duration = Duration::from_secs(20);
 
 fn paths(changed: &Value) -> Vec<&str> {
     changed.as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect()
@@ -108,7 +111,9 @@ fn a_diff_lists_the_paths_that_changed() {
     ws.sh("echo a > /workspace/changed; echo b > /workspace/removed; echo c > /workspace/same");
     ws.snapshot("s");
     ws.sh("echo longer > /workspace/changed; rm /workspace/removed; mkdir /workspace/d; echo new > '/workspace/d/ü 1'");
+    let begun = Instant::now();
     let diff = ws.tool("snapshot", json!({"action": "diff", "name": "s"})).json();
+    assert!(begun.elapsed() < DIFF_TAKES, "it took {:?}", begun.elapsed());
     assert!(diff["changed_bytes"].as_u64().unwrap() > 0, "{diff}");
     let added = paths(&diff["added"]);
     assert!(added.contains(&"/workspace/d") && added.contains(&"/workspace/d/ü 1"), "{diff}");
@@ -116,7 +121,11 @@ fn a_diff_lists_the_paths_that_changed() {
     assert_eq!(paths(&diff["removed"]), ["/workspace/removed"]);
     assert!(!diff.to_string().contains("/workspace/same"), "{diff}");
     ws.stop();
+    let begun = Instant::now();
     let stopped = ws.tool("snapshot_diff", json!({"snapshot_name": "s"})).json();
+    assert!(begun.elapsed() < DIFF_TAKES, "it took {:?}", begun.elapsed());
+    assert!(paths(&stopped["added"]).contains(&"/workspace/d/ü 1"), "{stopped}");
+    assert!(paths(&stopped["modified"]).contains(&"/workspace/changed"), "{stopped}");
     assert_eq!(paths(&stopped["removed"]), ["/workspace/removed"]);
 }
 

@@ -56,9 +56,14 @@ fn serve(client: &Client, workspace: &str) {
 
 /// What a machine hears from the server of another.
 fn greeting(client: &Client, from: &str, ip: &str) -> String {
+    heard(client, from, ip, 7000)
+}
+
+/// What a machine hears at a port of another, or why it hears nothing.
+fn heard(client: &Client, from: &str, ip: &str, port: u16) -> String {
     let call = format!(
         "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); alarm 10; \
-         connect(S, sockaddr_in(7000, inet_aton(\"{ip}\"))) or do {{ print \"$!\"; exit }}; print <S>"
+         connect(S, sockaddr_in({port}, inet_aton(\"{ip}\"))) or do {{ print \"$!\"; exit }}; print <S>"
     );
     sh(client, from, &format!("perl -e '{call}'"))
 }
@@ -246,6 +251,16 @@ fn a_member_has_its_messages_inside_its_machine_and_nobody_else_has() {
     assert_eq!(ask(&client, "web.bob", forged)["error"]["code"], "bad_message");
     let nobody = r#"POST /messages '{"to": "eve", "content": "x"}'"#;
     assert_eq!(ask(&client, "web.bob", nobody)["error"]["code"], "not_a_member");
+
+    // The group lets the traffic of members through, and yet the port is not there for another one: it is the
+    // loopback's, in a machine whose own servers are heard.
+    let bob = ip(&client, "web.bob");
+    serve(&client, "web.bob");
+    eventually("a member hears another", PATIENCE, || greeting(&client, "web.ann", &bob) == "hello");
+    assert_eq!(heard(&client, "web.ann", &bob, 8080), "Connection refused");
+    assert_eq!(heard(&client, "web.bob", &bob, 8080), "Connection refused", "not even by its own address");
+    let listening = sh(&client, "web.bob", "grep ' 0A ' /proc/net/tcp | awk '{print $2}' | grep ':1F90$'");
+    assert_eq!(listening, "0100007F:1F90", "127.0.0.1 and no other address");
 
     // Others find the port free, also a fork whose memory was a member's.
     assert!(!port_is_free(&client, "web.bob"));

@@ -168,7 +168,7 @@ fn make_directories(context: &Context) -> Result<(), Failure> {
                 .hint("`agentiso check` says which key of the configuration moves it")
         })?;
     }
-    for dir in [&paths.images, &paths.kernels, &paths.initramfs, &paths.templates] {
+    for dir in [&paths.images, &paths.kernels, &paths.initramfs] {
         std::fs::create_dir_all(dir)
             .map_err(|error| Failure::new(format!("{} cannot be made: {error}", dir.display())))?;
     }

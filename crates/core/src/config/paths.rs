@@ -99,6 +99,11 @@ impl Paths {
         self.data.join("http-token")
     }
 
+    /// Where templates are if they cannot be kept beside the images.
+    pub fn own_templates(&self) -> PathBuf {
+        self.data.join("templates")
+    }
+
     pub fn probe_file(&self) -> PathBuf {
         self.data.join("probe.json")
     }

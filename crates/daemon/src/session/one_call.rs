@@ -37,9 +37,19 @@ impl Session {
             Err(OpError::ShuttingDown) => false,
             Err(error) => {
                 tracing::warn!(workspace = %workspace.name, %error, "a workspace that is not needed could not be destroyed");
+                self.disown(workspace.id).await;
                 false
             }
         }
+    }
+
+    /// What is left of a workspace that nobody asked to keep is nobody's, and counts for nobody. It is shown until
+    /// somebody destroys it, or the next daemon does.
+    async fn disown(&self, id: WorkspaceId) {
+        self.shared().change(|registry| {
+            registry.update(&id, |workspace| workspace.owner = None);
+        });
+        self.shared().save_or_warn("a workspace that could not be destroyed has no owner").await;
     }
 }
 

@@ -18,7 +18,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use super::volume::Volume;
-use super::world::World;
+use super::world::{Fault, World};
 
 #[derive(Debug)]
 pub(crate) struct FakeGuest {
@@ -112,7 +112,16 @@ impl GuestAgent for FakeGuest {
     }
 
     fn write_file(&self, _file: WriteFile, _data: Bytes) -> BoxFuture<'_, Result<(), AgentFailure>> {
-        async { Err(refused()) }.boxed()
+        async {
+            match self.world.strikes(Fault::WriteFails) {
+                true => {
+                    let message = "it was told to fail".to_owned();
+                    Err(AgentFailure::Refused { code: GuestCode::NoSpace, message })
+                }
+                false => Ok(()),
+            }
+        }
+        .boxed()
     }
 
     fn edit_file<'a>(

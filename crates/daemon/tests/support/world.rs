@@ -60,6 +60,8 @@ pub(crate) enum Fault {
     TidyingTakesLong,
     /// Nobody can tell which snapshot a disk descends from.
     OriginUnknown,
+    /// A file of a guest, which is not kept in any case.
+    WriteFails,
 }
 
 pub(crate) fn snapshot_failed(reason: &str) -> SnapshotFailure {

@@ -63,6 +63,7 @@ impl Taking<'_> {
     }
 
     async fn disk(&self, pivot: &Pivot) -> Result<Duration, SnapshotError> {
+        self.progress.report("taking its disk", None);
         let overlay = Overlay::open(self.machine.qmp(), pivot).await?;
         let began = Instant::now();
         overlay.pivot().await?;

@@ -19,6 +19,7 @@ pub(crate) mod keeper;
 pub mod key;
 mod lock;
 pub(crate) mod manifest;
+mod place;
 pub(crate) mod store;
 
 pub use build::TemplateError;
@@ -26,4 +27,5 @@ pub(crate) use build::stage_fits;
 pub use keeper::Templates;
 pub use key::{TemplateKey, TemplateKind};
 pub use manifest::Manifest;
+pub use place::templates_dir;
 pub use store::TemplateInfo;

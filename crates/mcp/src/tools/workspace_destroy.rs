@@ -27,6 +27,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let workspace = args.target(&WORKSPACE, &call.implied);
     let workspace = args.finish(workspace)?;
     Ok(Box::pin(async move {
+        call.progress.report("removing the machine and its disk", None);
         let info = call.session.destroy(&workspace).await?;
         Ok(Answer::text(
             format!("Workspace {} ({}) destroyed.", info.name, info.id),

@@ -27,6 +27,7 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let workspace = args.target(&WORKSPACE, &call.implied);
     let workspace = args.finish(workspace)?;
     Ok(Box::pin(async move {
+        call.progress.report("shutting the machine down", None);
         let info = call.session.stop(&workspace).await?;
         Ok(Answer::text(format!("Workspace {} ({}) stopped.", info.name, info.id), view::brief(&info)))
     }))

@@ -1,11 +1,12 @@
 //! A guest in memory: a few commands, a few files.
 //!
 //! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `signal N`, `panic`. Jobs: those of
-//! [`super::jobs`].
+//! [`super::jobs`]. There is no git, only a clone that nobody answers.
 
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::paths::GuestPath;
@@ -21,6 +22,9 @@ use futures::{FutureExt, StreamExt};
 use super::disk::SharedFiles;
 use super::jobs::FakeJobs;
 use super::local::Ports;
+
+/// From the contract, not from the code: a clone that was given another limit fails otherwise.
+const CLONE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Entries of a directory that are listed at once.
 const MAX_LISTED: usize = 3;
@@ -92,6 +96,13 @@ impl GuestAgent for FakeGuest {
                         pending::<Result<ExecEvent, AgentFailure>>().await
                     });
                     return Ok(never.boxed());
+                }
+                // Scripts of a clone: there is room for it, and its server never answers.
+                "set" if spec.command.contains("echo 'before absent'") => {
+                    outcome.stdout = captured(b"before absent\n", &spec);
+                }
+                "set" if spec.command.contains("git clone") && spec.timeout == Some(CLONE_TIMEOUT) => {
+                    outcome = ExecOutcome { signal: Some(9), timed_out: true, ..ExecOutcome::default() };
                 }
                 _ => outcome.exit_code = Some(127),
             }

@@ -73,7 +73,7 @@ impl Gate {
 
     fn said(&mut self, claim: Claim) -> Result<(), Refusal> {
         let asked = self.is_holding();
-        if let Claim::Sni(name) | Claim::Host(name) = &claim {
+        if let Claim::Sni(name) | Claim::Host(name) | Claim::GitHost(name) = &claim {
             self.name = Some(name.clone());
         }
         let verdict = asked.then(|| self.guard.rejudge_claim(self.to, self.resolved.as_deref(), &claim));

@@ -66,6 +66,8 @@ impl<'a> Judge<'a> {
             Claim::Host(name) => ("HTTP host", Some(name)),
             Claim::NoSni => ("TLS server name", None),
             Claim::NoHost => ("HTTP host", None),
+            Claim::GitHost(name) => ("host of git's request", Some(name)),
+            Claim::NoGitHost => ("host of git's request", None),
             Claim::Opaque => return self.allowed(ground),
         };
         let name = named.and_then(|name| DomainName::from_wire(name).ok());

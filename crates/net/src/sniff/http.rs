@@ -133,7 +133,7 @@ fn agreed(authority: Option<&[u8]>, header: Option<&[u8]>) -> Claim {
 }
 
 /// The host in `host:port`. `None`: nothing that a server would take for one.
-fn host_of(authority: &[u8]) -> Option<String> {
+pub(super) fn host_of(authority: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(authority).ok()?;
     let host = match text.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

@@ -1,8 +1,10 @@
-//! Whom do the first bytes of a connection name? TLS says it in the ClientHello, HTTP/1 in the Host header.
+//! Whom do the first bytes of a connection name? TLS says it in the ClientHello, HTTP/1 in the Host header, git's own
+//! protocol in its first packet.
 //!
-//! The bytes are the guest's and arrive in any pieces. What looks like TLS or HTTP but cannot be read is not opaque:
-//! it is TLS or HTTP that names nobody, because a server may read more tolerantly than this does.
+//! The bytes are the guest's and arrive in any pieces. What looks like TLS, HTTP or git but cannot be read is not opaque:
+//! it is TLS, HTTP or git that names nobody, because a server may read more tolerantly than this does.
 
+mod git;
 mod http;
 mod tls;
 
@@ -20,7 +22,11 @@ pub enum Claim {
     Host(String),
     /// HTTP without a host, with several, or with one that cannot be read.
     NoHost,
-    /// Neither TLS nor HTTP.
+    /// Git's own protocol, with a host. Without its port.
+    GitHost(String),
+    /// The same without a host, with several, or with one that cannot be read.
+    NoGitHost,
+    /// Neither TLS nor HTTP nor git.
     Opaque,
 }
 
@@ -75,7 +81,8 @@ fn read(bytes: &[u8]) -> Reading {
     match bytes.first() {
         None => Reading::Unfinished,
         Some(&tls::HANDSHAKE) => tls::read(bytes),
-        Some(_) => http::read(bytes),
+        // The beginning of a packet of git's could become a method of HTTP's, and needs more bytes in either case.
+        Some(_) => git::read(bytes).unwrap_or_else(|| http::read(bytes)),
     }
 }
 
@@ -84,6 +91,10 @@ fn given_up(bytes: &[u8]) -> Claim {
     match bytes.first() {
         None => Claim::Opaque,
         Some(&tls::HANDSHAKE) => Claim::NoSni,
-        Some(_) => http::given_up(bytes),
+        Some(_) => match git::read(bytes) {
+            Some(Reading::Done(claim)) => claim,
+            Some(Reading::Unfinished) => Claim::NoGitHost,
+            None => http::given_up(bytes),
+        },
     }
 }

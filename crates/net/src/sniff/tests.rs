@@ -56,6 +56,51 @@ fn client_hello(name: &str) -> Vec<u8> {
     records(&hello(&[others.clone(), server_name(name.as_bytes()), others].concat()), 1 << 14)
 }
 
+/// A packet of git's with its length before it.
+fn packet(content: &str) -> Vec<u8> {
+    format!("{:04x}{content}", content.len() + 4).into_bytes()
+}
+
+#[test]
+fn the_host_in_a_request_of_gits_is_found() {
+    for (request, host) in [
+        ("git-upload-pack /x.git\0host=git.test\0", "git.test"),
+        ("git-upload-pack /x.git\0host=git.test\0\0version=2\0", "git.test"),
+        ("git-receive-pack /a b\0host=git.test:9419\0", "git.test"),
+        ("git-upload-archive /x\0host=203.0.113.10\0", "203.0.113.10"),
+    ] {
+        let expected = Some(Claim::GitHost(host.to_owned()));
+        assert_eq!(sniff(&packet(request)), expected, "{request:?}");
+        for size in [1, 3, 7] {
+            assert_eq!(in_pieces(&packet(request), &[size]), expected, "{request:?} by {size}");
+        }
+        let whole = packet(request);
+        assert_eq!(sniff(&whole[..whole.len() - 1]), None, "the rest may be on its way");
+    }
+}
+
+#[test]
+fn a_request_of_gits_that_names_nobody_or_several_is_none_that_may_be_guessed() {
+    for request in [
+        "git-upload-pack /x.git\0",
+        "git-upload-pack /x.git",
+        "git-upload-pack /x.git\0host=\0",
+        "git-upload-pack /x.git\0host=a.test\0host=b.test\0",
+        "git-upload-pack /x.git\0host=a.test\0\0host=b.test\0",
+        "git-upload-pack /x.git\0host=a@b\0",
+        "git-upload-pack host=a.test\0",
+    ] {
+        assert_eq!(sniff(&packet(request)), Some(Claim::NoGitHost), "{request:?}");
+    }
+    assert_eq!(sniff(b"0003git-upload-pack /x\0host=a.test\0"), Some(Claim::NoGitHost));
+    let mut sniffer = Sniffer::new();
+    assert_eq!(sniffer.push(b"ffffgit-upload-pack /x\0host=a.test\0"), None);
+    assert_eq!(sniffer.finish(), Claim::NoGitHost, "it was never whole");
+    // What only begins like one is judged as what it is.
+    let http = b"00ffgit-upload /x HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    assert_eq!(sniff(http), Some(Claim::Host("a.test".to_owned())));
+}
+
 #[test]
 fn the_name_in_a_client_hello_is_found() {
     assert_eq!(sniff(&client_hello("example.com")), Some(Claim::Sni("example.com".to_owned())));

@@ -1,9 +1,10 @@
-"""What a port says to whoever connects, or why it says nothing."""
+"""What a port says to whoever connects, and asks something if it is given, or why it says nothing."""
 import socket
 import sys
 
 try:
     with socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) as server:
+        server.sendall("".join(sys.argv[3:]).encode())
         said = b""
         while piece := server.recv(4096):
             said += piece

@@ -106,7 +106,7 @@ impl Internet {
     }
 
     /// What the servers outside were asked, one line each: `dns NAME TYPE`, `http ADDRESS HOST PATH`, `tls NAME`,
-    /// `told ADDRESS TEXT`, `udp ADDRESS TEXT`.
+    /// `git ADDRESS`, `told ADDRESS TEXT`, `udp ADDRESS TEXT`.
     pub fn asked(&self) -> Vec<String> {
         self.servers.lines()
     }
@@ -123,16 +123,21 @@ impl Internet {
 
     /// Connects from the host to a port of its loopback and reads to the end: what came, or why nothing did.
     pub fn greeting_at_host(&self, address: &str, port: u64) -> String {
-        greeting(&self.host, address, port)
+        greeting(&self.host, address, port, "")
     }
 
     /// The same from outside.
     pub fn greeting_from_outside(&self, address: &str, port: u64) -> String {
-        greeting(&self.outside, address, port)
+        greeting(&self.outside, address, port, "")
     }
 
-    /// Has the servers offer one more repository, which may be cloned and pushed to; one below `private` by `ann` with
-    /// the password `hunter22`. Each commit adds its files to those before it. There is a `project.git` already.
+    /// The same after asking for something.
+    pub fn request_from_outside(&self, address: &str, port: u64, request: &str) -> String {
+        greeting(&self.outside, address, port, request)
+    }
+
+    /// Has the servers offer one more repository, which may be cloned and pushed to over HTTP and over git's own
+    /// protocol; one below `private` over HTTP only by `ann` with the password `hunter22`. Each commit adds its files to those before it. There is a `project.git` already.
     pub fn repository(&self, name: &str, commits: &[&[(&str, &str)]]) {
         self.repositories.make(name, commits).expect("git makes a repository");
     }
@@ -155,9 +160,9 @@ impl Internet {
     }
 }
 
-fn greeting(from: &Namespace, address: &str, port: u64) -> String {
+fn greeting(from: &Namespace, address: &str, port: u64, request: &str) -> String {
     let mut command = from.command("python3");
-    command.args(["-c", include_str!("greeting.py"), address, &port.to_string()]);
+    command.args(["-c", include_str!("greeting.py"), address, &port.to_string(), request]);
     match command.output() {
         Ok(Output { stdout, .. }) => String::from_utf8_lossy(&stdout).into_owned(),
         Err(error) => error.to_string(),

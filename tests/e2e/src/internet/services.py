@@ -77,6 +77,12 @@ def names_tcp(client, _):
     client.sendall(struct.pack(">H", len(reply)) + reply)
 
 
+def git_environment(**more):
+    """Repositories may belong to anybody."""
+    key, value = "safe.directory", "*"
+    return dict(os.environ, GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0=key, GIT_CONFIG_VALUE_0=value, **more)
+
+
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         here, host = self.connection.getsockname()[0], self.headers.get("Host", "nobody")
@@ -109,13 +115,9 @@ class Page(http.server.BaseHTTPRequestHandler):
             self.send_header("WWW-Authenticate", 'Basic realm="private"')
             self.send_header("Content-Length", "0")
             return self.end_headers()
-        environment = dict(
-            os.environ,
+        environment = git_environment(
             GIT_PROJECT_ROOT=DIR + "/repositories",
             GIT_HTTP_EXPORT_ALL="1",
-            GIT_CONFIG_COUNT="1",
-            GIT_CONFIG_KEY_0="safe.directory",
-            GIT_CONFIG_VALUE_0="*",
             PATH_INFO=path,
             QUERY_STRING=query,
             REQUEST_METHOD=self.command,
@@ -178,6 +180,14 @@ def telling(client, _):
         tell("told", here, said.decode("latin-1"))
 
 
+def git(client, _):
+    """Git's own protocol, by git's own server, one for every connection: it ends with it."""
+    tell("git", client.getsockname()[0])
+    words = ["git", "daemon", "--inetd", "--export-all", "--enable=receive-pack", "--timeout=60"]
+    words += ["--base-path=" + DIR + "/repositories"]
+    subprocess.run(words, stdin=client, stdout=client, stderr=subprocess.DEVNULL, env=git_environment())
+
+
 def datagrams(server):
     while True:
         said, client = server.recvfrom(65535)
@@ -234,6 +244,7 @@ else:
     start(accept, listen(socket.SOCK_STREAM, 7), hello, False)
     start(accept, listen(socket.SOCK_STREAM, 9), keep, False)
     start(accept, listen(socket.SOCK_STREAM, 81), telling, True)
+    start(accept, listen(socket.SOCK_STREAM, 9418), git, True)
     web(Plain, 80)
     web(Secure, 443)
 print("ready", flush=True)

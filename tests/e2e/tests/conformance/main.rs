@@ -7,6 +7,7 @@ mod floods;
 mod forwards;
 mod git;
 mod inside;
+mod lives;
 mod names;
 mod neighbours;
 mod policy;
@@ -55,6 +56,7 @@ on_every_backend! {
     inside::a_name_that_leads_inside_is_not_told,
     policy::a_policy_that_closes_ends_what_is_open_at_once,
     policy::rules_are_never_text_for_somebody_else,
+    lives::a_policy_goes_with_a_workspace_through_snapshots_forks_and_restarts,
     neighbours::frames_in_the_name_of_another_reach_nobody,
     neighbours::a_connection_between_workspaces_ends_with_what_allowed_it,
     neighbours::nothing_of_ours_listens_in_a_guest,

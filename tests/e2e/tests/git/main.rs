@@ -1,5 +1,7 @@
 //! Git in workspaces: repositories over the network, merges between machines, swarms.
 
 mod merge;
+mod own_protocol;
 mod remote;
+mod silence;
 mod swarm;

@@ -83,7 +83,7 @@ impl QemuMachines {
                     initrd: boot.initrd,
                     kernel_append: config.vm.kernel_append.clone(),
                     boot_timeout: Duration::from_secs(config.vm.boot_timeout_secs),
-                    templates_dir: paths.templates.clone(),
+                    templates_dir: agentiso_host::templates_dir(&paths.templates, &paths.own_templates()),
                     templates: config.vm.templates,
                     run_dir: paths.run.clone(),
                     probe_file: paths.probe_file(),

@@ -1,0 +1,61 @@
+//! Whoever asks how it goes is told, by every tool that may take a while.
+
+use agentiso_e2e::internet::DRAFTS;
+use agentiso_e2e::internet_or_skip;
+use agentiso_testkit::{Client, host_or_skip};
+use serde_json::{Value, json};
+
+/// Calls a tool that must report on itself, in words and in numbers that only grow.
+fn told(client: &Client, tool: &str, arguments: Value) -> Value {
+    let (result, reports) = client.tool_with_progress(tool, arguments.clone());
+    assert!(!reports.is_empty(), "{tool} {arguments} says nothing while it works");
+    let numbers: Vec<f64> = reports.iter().filter_map(|report| report["progress"].as_f64()).collect();
+    assert!(numbers.len() == reports.len() && numbers.is_sorted_by(|a, b| a < b), "{tool}: {reports:?}");
+    for report in &reports {
+        assert!(report["message"].as_str().is_some_and(|words| !words.is_empty()), "{tool}: {report}");
+    }
+    result.structured
+}
+
+#[test]
+fn every_tool_that_takes_a_while_reports_to_whoever_asks() {
+    let internet = internet_or_skip!();
+    internet.repository("one.git", &DRAFTS);
+    let test = host_or_skip!(internet.host_options(""));
+    let client = test.client();
+    let told = |tool: &str, arguments: Value| told(&client, tool, arguments);
+    let gold = json!({"workspace_id": "gold"});
+    let with = |more: Value| {
+        let mut arguments = gold.clone();
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        arguments
+    };
+    told("workspace_prepare", json!({"name": "gold", "setup_commands": ["true"]}));
+    client.tool("network_policy", with(json!({"allow_domains": ["git.test"]})));
+    told("git_clone", with(json!({"url": "http://git.test/one.git"})));
+    told("snapshot", with(json!({"action": "create", "name": "live", "include_memory": true})));
+    told("snapshot", with(json!({"action": "create", "name": "still"})));
+    for snapshot in ["live", "still"] {
+        told("snapshot", with(json!({"action": "restore", "name": snapshot})));
+    }
+    told("workspace_fork", with(json!({"snapshot_name": "live", "new_name": "one"})));
+    told("workspace_fork", with(json!({"snapshot_name": "still", "count": 2})));
+    let commit = "cd /workspace && echo x > new && git add new && git -c user.name=A -c user.email=a@b commit -q -m new";
+    client.tool("exec", json!({"workspace_id": "one", "command": commit}));
+    let merge = json!({"source_workspaces": ["one"], "target_workspace": "gold", "strategy": "sequential"});
+    assert_eq!(told("workspace_merge", merge)["total_commits_applied"], 1);
+    told("git_push", with(json!({})));
+    let task = json!({"name": "a", "command": "true"});
+    told("swarm_run", json!({"golden_workspace": "gold", "snapshot_name": "still", "tasks": [task]}));
+    let roles = json!([{"name": "ann", "role": "worker"}]);
+    told("team", json!({"action": "create", "name": "web", "roles": roles}));
+    client.tool("team", json!({"action": "destroy", "name": "web"}));
+    told("workspace_stop", gold.clone());
+    told("workspace_start", gold.clone());
+    for name in ["one", "worker-1", "worker-2", "gold"] {
+        told("workspace_destroy", json!({"workspace_id": name}));
+    }
+    told("workspace_create", json!({"name": "last"}));
+    client.tool("workspace_destroy", json!({"workspace_id": "last"}));
+    test.assert_no_workspaces_left();
+}
