@@ -182,6 +182,9 @@ def telling(client, _):
 
 def git(client, _):
     """Git's own protocol, by git's own server, one for every connection: it ends with it."""
+    # Who only connects has asked for nothing.
+    if not client.recv(1, socket.MSG_PEEK):
+        return
     tell("git", client.getsockname()[0])
     words = ["git", "daemon", "--inetd", "--export-all", "--enable=receive-pack", "--timeout=60"]
     words += ["--base-path=" + DIR + "/repositories"]

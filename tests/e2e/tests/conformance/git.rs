@@ -40,6 +40,19 @@ pub(crate) fn a_repository_is_cloned_by_an_allowed_name_only(backend: Backend) {
     assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
     assert!(internet.asked_for(&format!("http {SERVER} {SERVER}")).is_empty(), "{:?}", internet.asked());
 
+    // Git's own protocol names its host as well, and a request that names another one does not leave.
+    let before = internet.asked_for("git ").len();
+    assert_ne!(clone("git://good.test/project.git", "").exit_code, 0, "not at that port");
+    policy(&ws, json!({"allow_domains": ["good.test:9418"]}));
+    let cloned = clone("git://good.test/project.git", "");
+    assert_eq!(cloned.exit_code, 0, "{cloned:?}");
+    assert_eq!(ws.sh("cat /root/project/README"), "hello from the repository");
+    let named = "rm -rf /root/project; GIT_OVERRIDE_VIRTUAL_HOST=bad.test \
+                 git clone -q git://good.test/project.git /root/project";
+    assert_ne!(ws.exec(named).exit_code, 0);
+    assert_ne!(clone("git://bad.test/project.git", "").exit_code, 0);
+    assert_eq!(internet.asked_for("git ").len(), before + 1, "{:?}", internet.asked());
+
     policy(&ws, json!({"allow_domains": []}));
     let offline = clone("https://good.test/project.git", "");
     assert!(offline.stderr.contains("Could not resolve host"), "{offline:?}");
