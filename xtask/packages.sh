@@ -52,6 +52,7 @@ test)
     # The internet that tests reach is a network namespace with servers of its own.
     need ip iproute2
     need git git
+    need cpio cpio
     need openssl openssl
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
     ;;
