@@ -119,10 +119,11 @@ pub const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 pub const MAX_HTTP2_FRAME_BYTES: u32 = 64 * 1024;
 
 /// HTTP/2 receive window of one stream: bounds what an unread call holds in memory.
-pub const STREAM_WINDOW_BYTES: u32 = MIB as u32;
+pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 
-/// HTTP/2 receive window of the connection: bounds what all unread calls together hold in memory.
-pub const CONNECTION_WINDOW_BYTES: u32 = 4 * MIB as u32;
+/// HTTP/2 receive window of the connection: bounds what all unread calls together hold in memory. Where it is used up, no
+/// other call gets an answer, so it has room for all file calls and as many others.
+pub const CONNECTION_WINDOW_BYTES: u32 = 16 * MIB as u32;
 
 /// Unsent bytes that HTTP/2 buffers for one stream.
 pub const MAX_SEND_BUFFER_BYTES: usize = 256 * 1024;
@@ -143,7 +144,7 @@ const _: () = {
     assert!(DIR_BATCH_ENTRIES * 512 < MAX_MESSAGE_BYTES);
     // Paths instead of names, in a listing of several levels.
     assert!(DIR_BATCH_ENTRIES * (MAX_PATH_BYTES + 100) < MAX_MESSAGE_BYTES);
-    assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+    assert!(2 * MAX_CONCURRENT_FILE_CALLS * STREAM_WINDOW_BYTES as usize <= CONNECTION_WINDOW_BYTES as usize);
     // Percent encoding may triple a text in a header.
     assert!(3 * MAX_ERROR_TEXT_BYTES < MAX_HEADER_LIST_BYTES as usize);
 };

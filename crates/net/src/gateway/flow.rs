@@ -82,8 +82,8 @@ struct Progress {
 }
 
 impl Flow {
-    /// Carries bytes until the connection has ended, and tells both ends.
-    pub(crate) async fn run(mut self) -> End {
+    /// Carries bytes until the connection has ended, and tells both ends. The stack may be of use to another.
+    pub(crate) async fn run(mut self) -> (End, Stack) {
         let end = self.carry().await;
         match &end {
             End::Finished => self.host.finished(),
@@ -94,7 +94,7 @@ impl Flow {
             self.account.names(name);
         }
         self.account.ends(&end);
-        end
+        (end, self.stack)
     }
 
     async fn carry(&mut self) -> End {

@@ -35,6 +35,7 @@ mod reply;
 mod seat;
 pub(crate) mod service;
 pub(crate) mod settings;
+mod socket;
 mod stack;
 mod switch;
 mod table;

@@ -13,11 +13,14 @@ use super::host::Host;
 use super::packet::{self, Body, Packet, Segment};
 use super::pool::Buffer;
 use super::reply::{self, Unreachable};
-use super::stack::Stack;
+use super::stack::{BadEnds, Stack};
 use super::table::{FlowKey, NoPlace};
 use super::vm::Vm;
 use crate::log::FlowEvent;
 use crate::rules::Transport;
+
+/// Stacks that wait for another connection: one ends while the next is opened.
+const SPARES: usize = 2;
 
 /// A connection whose server has not answered yet.
 struct Opening {
@@ -74,14 +77,15 @@ impl Vm {
         drop(connecting);
         let problem = match connected {
             Ok(Ok(stream)) => {
-                let (link, mtu, buffer) = (self.link.clone(), self.settings.mtu, self.settings.limits.buffer);
-                let Ok(mut stack) = Stack::listen(link, mtu, buffer, key.remote) else { return };
+                let Ok(mut stack) = self.stack(key.remote) else { return };
                 stack.push(syn);
                 let (rule, name) = (gate.rule(), gate.name());
                 let account =
                     Account::opened(&self.log, Transport::Tcp, key.guest_port, key.remote, rule, name);
                 let flow = Flow { stack, packets, host: Host::tcp(stream), gate: Some(gate), account };
-                if let End::Refused(refusal) = flow.run().await {
+                let (end, stack) = flow.run().await;
+                self.spare(stack);
+                if let End::Refused(refusal) = end {
                     let message = || refusal.message;
                     let port = Some(key.guest_port);
                     self.complain(FlowEvent::Refused, Transport::Tcp, port, key.remote, message);
@@ -92,6 +96,21 @@ impl Vm {
             Err(_elapsed) => io::ErrorKind::TimedOut.into(),
         };
         self.tell_failure(&key, &syn, &problem);
+    }
+
+    fn stack(&self, local: SocketAddrV4) -> Result<Stack, BadEnds> {
+        let spare = self.spares().pop();
+        match spare {
+            Some(stack) => stack.listen_again(local),
+            None => Stack::listen(self.link.clone(), self.settings.mtu, self.settings.limits.buffer, local),
+        }
+    }
+
+    fn spare(&self, mut stack: Stack) {
+        let mut spares = self.spares();
+        if spares.len() < SPARES && stack.is_over() {
+            spares.push(stack);
+        }
     }
 
     /// Tells the guest that nobody answered, in the way that makes its `connect` fail with the right error.

@@ -36,10 +36,35 @@ pub(crate) struct BadEnds;
 impl Stack {
     /// The end that stands in for `local`, to which the guest wants a connection.
     pub(crate) fn listen(link: Link, mtu: u16, buffer: usize, local: SocketAddrV4) -> Result<Self, BadEnds> {
-        let mut stack = Self::new(link, mtu, buffer, local);
+        Self::new(link, mtu, buffer, local).listening(local)
+    }
+
+    /// The same for the next connection, when this one is over.
+    pub(crate) fn listen_again(mut self, local: SocketAddrV4) -> Result<Self, BadEnds> {
+        self.stand_in_for(local);
+        self.wire.blocked = false;
+        self.listening(local)
+    }
+
+    /// Whether its connection has left nothing to be said, so that it can be used for another.
+    pub(crate) fn is_over(&mut self) -> bool {
+        !self.wire.blocked && !self.socket().is_open()
+    }
+
+    fn listening(mut self, local: SocketAddrV4) -> Result<Self, BadEnds> {
+        let stack = &mut self;
         let local = IpListenEndpoint { addr: Some(IpAddress::Ipv4(*local.ip())), port: local.port() };
         stack.socket().listen(local).map_err(|_| BadEnds)?;
-        Ok(stack)
+        stack.socket().set_keep_alive(Some(KEEP_ALIVE.into()));
+        Ok(self)
+    }
+
+    fn stand_in_for(&mut self, local: SocketAddrV4) {
+        self.interface.update_ip_addrs(|addresses| {
+            addresses.clear();
+            // There is room for two.
+            let _ = addresses.push(IpCidr::new(IpAddress::Ipv4(*local.ip()), 32));
+        });
     }
 
     /// The end that opens a connection to the guest.
@@ -63,12 +88,8 @@ impl Stack {
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed();
         let now = smoltcp::time::Instant::ZERO;
-        let mut interface = Interface::new(config, &mut wire, now);
-        interface.update_ip_addrs(|addresses| {
-            // There is room for two.
-            let _ = addresses.push(IpCidr::new(IpAddress::Ipv4(*local.ip()), 32));
-        });
-        // Untouched pages of a zeroed allocation of this size cost nothing.
+        let interface = Interface::new(config, &mut wire, now);
+        // Clearing them takes longer than all else that opening a connection takes, so stacks are used again.
         let space = || tcp::SocketBuffer::new(vec![0; buffer]);
         let mut socket = tcp::Socket::new(space(), space());
         // The other end's stack has already decided what to send when; waiting here would only add to it.
@@ -78,7 +99,9 @@ impl Stack {
         socket.set_timeout(Some(IDLE.into()));
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
-        Self { interface, sockets, handle, wire, began: Instant::now() }
+        let mut stack = Self { interface, sockets, handle, wire, began: Instant::now() };
+        stack.stand_in_for(local);
+        stack
     }
 
     pub(crate) fn socket(&mut self) -> &mut tcp::Socket<'static> {

@@ -16,6 +16,7 @@ use super::counters::{Counters, count};
 use super::link::{Frame, Link, Waiting};
 use super::seat::Seat;
 use super::settings::{DATAGRAMS, FRAMES_DOWN, GatewaySettings, PACKETS_PER_FLOW, QUERIES};
+use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
@@ -49,6 +50,8 @@ pub(crate) struct Vm {
     pub(crate) ended: CancellationToken,
     /// Connections that it has opened to other VMs.
     tracks: Mutex<Tracks>,
+    /// Of connections that are over.
+    spares: Mutex<Vec<Stack>>,
     complaints: Mutex<Complaints>,
 }
 
@@ -86,6 +89,7 @@ impl Vm {
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
             tracks: Mutex::new(Tracks::new(Instant::now())),
+            spares: Mutex::default(),
             complaints: Mutex::new(Complaints { since: Instant::now(), made: 0 }),
         };
         (vm, frames)
@@ -115,6 +119,10 @@ impl Vm {
 
     pub(crate) fn tracks(&self) -> MutexGuard<'_, Tracks> {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn spares(&self) -> MutexGuard<'_, Vec<Stack>> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn overflowed(&self) {

@@ -6,9 +6,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +16,7 @@ use super::counters::add;
 use super::frame::{Frames, PREFIX};
 use super::link::Waiting;
 use super::pool::Buffer;
+use super::socket::Socket;
 use super::vm::Vm;
 use crate::rules::Guard;
 
@@ -32,11 +31,11 @@ pub(crate) async fn serve(vm: Arc<Vm>, listener: UnixListener, frames: Waiting) 
     let frames = Arc::new(Mutex::new(frames));
     let mut connection = vm.ended.child_token();
     loop {
-        let (reading, writing) = accept(&listener).await.into_split();
+        let socket = accept(&listener).await;
         connection.cancel();
         connection = vm.ended.child_token();
-        start(&vm, &connection, read(vm.clone(), reading));
-        start(&vm, &connection, write(vm.clone(), writing, frames.clone()));
+        start(&vm, &connection, read(vm.clone(), socket.clone()));
+        start(&vm, &connection, write(vm.clone(), socket, frames.clone()));
     }
 }
 
@@ -49,10 +48,10 @@ fn start(vm: &Vm, connection: &CancellationToken, half: impl Future<Output = ()>
     }));
 }
 
-async fn accept(listener: &UnixListener) -> UnixStream {
+async fn accept(listener: &UnixListener) -> Socket {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
+        match listener.accept().await.and_then(|(stream, _)| Socket::new(stream)) {
+            Ok(socket) => return socket,
             Err(error) => {
                 tracing::warn!(%error, "QEMU's connection cannot be accepted");
                 tokio::time::sleep(PAUSE).await;
@@ -61,7 +60,7 @@ async fn accept(listener: &UnixListener) -> UnixStream {
     }
 }
 
-async fn read(vm: Arc<Vm>, mut socket: OwnedReadHalf) {
+async fn read(vm: Arc<Vm>, socket: Socket) {
     let mut frames = Frames::new();
     let mut throttle = Throttle::new(&vm.guard);
     loop {
@@ -86,7 +85,7 @@ async fn read(vm: Arc<Vm>, mut socket: OwnedReadHalf) {
     }
 }
 
-async fn write(vm: Arc<Vm>, mut socket: OwnedWriteHalf, frames: Arc<Mutex<Waiting>>) {
+async fn write(vm: Arc<Vm>, socket: Socket, frames: Arc<Mutex<Waiting>>) {
     let Waiting { flows, others } = &mut *frames.lock().await;
     let mut throttle = Throttle::new(&vm.guard);
     let mut batch = Vec::with_capacity(BATCH);
@@ -102,7 +101,7 @@ async fn write(vm: Arc<Vm>, mut socket: OwnedWriteHalf, frames: Arc<Mutex<Waitin
         batch.push(first);
         let more = std::iter::from_fn(|| flows.try_recv().or_else(|_| others.try_recv()).ok());
         batch.extend(more.take(most - 1));
-        if let Err(error) = write_all(&mut socket, &batch).await {
+        if let Err(error) = write_all(&socket, &batch).await {
             return tracing::debug!(%error, vm = vm.seat.name, "QEMU's socket cannot be written");
         }
         let bytes = batch.iter().map(|frame| frame.len() - PREFIX).sum();
@@ -113,21 +112,14 @@ async fn write(vm: Arc<Vm>, mut socket: OwnedWriteHalf, frames: Arc<Mutex<Waitin
     }
 }
 
-async fn write_all(socket: &mut OwnedWriteHalf, frames: &[Buffer]) -> io::Result<()> {
+async fn write_all(socket: &Socket, frames: &[Buffer]) -> io::Result<()> {
     let mut slices = [IoSlice::new(&[]); BATCH];
     let mut count = 0;
     for (slice, frame) in slices.iter_mut().zip(frames) {
         *slice = IoSlice::new(frame);
         count += 1;
     }
-    let mut rest = &mut slices[..count];
-    while !rest.is_empty() {
-        match socket.write_vectored(rest).await? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written => IoSlice::advance_slices(&mut rest, written),
-        }
-    }
-    Ok(())
+    socket.write_all(&mut slices[..count]).await
 }
 
 /// Holds one direction to the policy's bandwidth.

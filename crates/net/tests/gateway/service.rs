@@ -105,7 +105,8 @@ async fn a_service_refuses_whom_it_does_not_admit_at_once_and_the_log_says_so() 
         World::with(|settings| settings.services = vec![Arc::new(Mirror::default()), Arc::new(Private)]);
     let (first, second) = (world.vm(2, NetworkPolicy::default()), world.vm(3, NetworkPolicy::default()));
     let place = SocketAddrV4::new(GATEWAY, PORT + 1);
-    let stream = first.guest().await.open(place).await.unwrap();
+    let guest = first.guest().await;
+    let stream = guest.open(place).await.unwrap();
     assert_eq!(stream.read_exact(7).await.unwrap(), b"private");
     let refused = second.guest().await.open(place).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
