@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentiso_testkit::{TestHost, TestWorkspace};
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::mark;
 use crate::figures::{Figures, Key, Measured};
@@ -28,7 +28,7 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let alone = pss(&host.machines())?;
     let (mut many, mut added) = (Vec::new(), 0);
     for _ in 0..setup.runs.batches {
-        many.push(fork_many(&host, &source)?);
+        many.push(fork_many(&host, &source));
         settle();
         let machines = host.machines();
         anyhow::ensure!(
@@ -63,21 +63,10 @@ fn names() -> impl Iterator<Item = String> {
     (1..=MANY).map(|number| format!("many-{number}"))
 }
 
-/// At the shell: the source and ten forks are more workspaces than one MCP session may have.
-fn fork_many(host: &TestHost, source: &TestWorkspace<'_>) -> Result<Duration> {
+/// At the shell: the source and ten forks are more workspaces than one MCP session may have. Each has answered a command
+/// when the call ends.
+fn fork_many(host: &TestHost, source: &TestWorkspace<'_>) -> Duration {
     let count = MANY.to_string();
-    let (outcome, time) = timed(|| {
-        host.cli_ok(&["fork", &source.name, SNAPSHOT, "--count", &count, "--prefix", "many"]);
-        std::thread::scope(|scope| {
-            let answers: Vec<_> =
-                names().map(|name| scope.spawn(move || host.cli(&["exec", &name, "--", "true"]))).collect();
-            answers.into_iter().try_for_each(|answer| {
-                let answer = answer.join().ok().context("an exec panicked")?;
-                anyhow::ensure!(answer.status.success(), "true failed in a fork: {answer:?}");
-                Ok(())
-            })
-        })
-    });
-    outcome?;
-    Ok(time)
+    let call = ["fork", &source.name, SNAPSHOT, "--count", &count, "--prefix", "many", "--setup", "true"];
+    timed(|| host.cli_ok(&call)).1
 }
