@@ -161,6 +161,8 @@ fn no_version_of_a_program_that_replaces_the_note_is_lost() {
 #[test]
 fn a_note_that_is_deleted_and_made_again_all_the_time_is_never_half_of_anything() {
     let place = place();
+    // On a busy host all may be over before the other program has its first turn.
+    std::fs::write(place.file(), "whole\n").unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -181,7 +183,9 @@ fn a_note_that_is_deleted_and_made_again_all_the_time_is_never_half_of_anything(
         other.join().unwrap();
     });
     let text = std::fs::read_to_string(place.file()).unwrap();
-    assert!(text == "whole\n" || text == "whole\nmore\n", "{text:?}");
+    // As often as we came before the other program did.
+    let more = text.strip_prefix("whole\n").map(|more| more.replace("more\n", ""));
+    assert_eq!(more.as_deref(), Some(""), "{text:?}");
 }
 
 #[test]
