@@ -34,6 +34,22 @@ fn without_templates_every_machine_boots() {
 }
 
 #[test]
+fn the_daemon_keeps_nothing_open_that_belongs_to_whoever_started_it() {
+    let host = host_or_skip!();
+    // Not close-on-exec: as a shell's redirections and `flock` leave theirs.
+    let (mut ours, closing) = std::io::pipe().unwrap();
+    let theirs = rustix::io::dup(&closing).unwrap();
+    drop(closing);
+    host.cli_ok(&["ps"]);
+    drop(theirs);
+    assert!(host.daemon().is_some(), "it was started and goes on");
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(ours.read(&mut [0]).unwrap()));
+    let read = end.recv_timeout(Duration::from_secs(20)).expect("nobody has the other end any more");
+    assert_eq!(read, 0);
+}
+
+#[test]
 fn a_machine_from_the_shell() {
     let host = host_or_skip!();
     host.cli_ok(&["create", "box"]);

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agentiso_core::config::Paths;
+use agentiso_host::process::detach;
 use rustix::fs::inotify;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -163,10 +164,8 @@ async fn start(
         .stdin(Stdio::from(writer))
         .stdout(Stdio::from(log.try_clone().map_err(|error| failed("no descriptor", error))?))
         .stderr(Stdio::from(log));
-    let detach = || rustix::process::setsid().map(drop).map_err(io::Error::from);
-    // SAFETY: between fork and exec only the system call setsid is made, which is async-signal-safe; the closure
-    // captures nothing and allocates nothing.
-    unsafe { daemon.pre_exec(detach) };
+    // SAFETY: between fork and exec only system calls are made; the closure captures nothing and allocates nothing.
+    unsafe { daemon.pre_exec(|| detach(&[])) };
     let mut child = daemon
         .spawn()
         .map_err(|error| failed(&format!("{} cannot be started", command.program.display()), error))?;

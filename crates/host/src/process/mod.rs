@@ -9,6 +9,6 @@ mod spawn;
 
 pub use handle::{Exit, Process, ProcessError};
 pub use record::{MachineRecord, host_boot_id};
-pub use spawn::{Launch, Priority, SpawnError};
+pub use spawn::{Launch, Priority, SpawnError, detach};
 
 pub(crate) use record::start_time_of;

@@ -93,11 +93,12 @@ impl Launch {
     }
 }
 
-/// Runs in the child, before exec.
-fn detach(inherited: &[RawFd]) -> io::Result<()> {
-    // A session of its own: the terminal's Ctrl-C and hangup are for us, not for the machine.
+/// Makes a program that is about to be started one of its own, which keeps of our descriptors only its standard streams
+/// and those it is given. Runs in the child, between fork and exec, and only makes system calls.
+pub fn detach(inherited: &[RawFd]) -> io::Result<()> {
+    // A session of its own: the terminal's Ctrl-C and hangup are for us, not for the program.
     rustix::process::setsid()?;
-    // Whoever started us may have left descriptors open that are not close-on-exec; with them the machine would
+    // Whoever started us may have left descriptors open that are not close-on-exec; with them the program would
     // keep pipes, locks and sockets alive that are none of its business.
     // Our own descriptors are close-on-exec as they are, so a kernel or container that refuses the call is no
     // reason not to start.
