@@ -26,6 +26,8 @@ counters! {
     /// Frames and bytes to the guest.
     frames_down,
     bytes_down,
+    /// How often the guest was called upon for them.
+    calls_down,
     /// Frames that claim to come from another address than the VM's own.
     spoofed,
     /// Frames, packets or checksums that are not as they should be.

@@ -66,6 +66,8 @@ struct Progress {
     guest_ended: bool,
     /// The host's end was told so.
     told_host: bool,
+    /// What the host's end had said by then.
+    down_at_end: Option<u64>,
     /// Until when the host's end is expected to end too.
     ending: Option<Instant>,
     /// The host's end has sent its last byte.
@@ -111,7 +113,10 @@ impl Flow {
             self.down(&mut progress);
             progress.ending = progress.ending.filter(|until| self.expects_end(&progress, *until));
             if progress.ending.is_none() {
-                self.stack.flush();
+                match self.only_ends_follow(&progress) {
+                    true => self.stack.flush_later(),
+                    false => self.stack.flush(),
+                }
             }
             if let Some(end) = self.over(&mut progress) {
                 return end;
@@ -163,6 +168,7 @@ impl Flow {
         }
         if progress.guest_ended && !socket.can_recv() && progress.held.is_empty() && !progress.told_host {
             progress.told_host = true;
+            progress.down_at_end = Some(self.account.down);
             progress.ending = Some(Instant::now() + BOTH_ENDS);
             self.host.end_writing();
             socket.set_keep_alive(Some(ASKED_AT_THE_END.into()));
@@ -198,6 +204,13 @@ impl Flow {
     fn expects_end(&mut self, progress: &Progress, until: Instant) -> bool {
         let host_talks = progress.host_ended || progress.host_gone || self.stack.socket().send_queue() > 0;
         !host_talks && Instant::now() < until
+    }
+
+    /// Whether nothing is left but to tell a guest that has closed that it has been heard. One that has only said that it
+    /// will say no more may wait for what the server has to say, and for its end.
+    fn only_ends_follow(&mut self, progress: &Progress) -> bool {
+        let nothing_said_since = progress.down_at_end == Some(self.account.down);
+        nothing_said_since && !progress.host_gone && self.stack.socket().send_queue() == 0
     }
 
     fn over(&mut self, progress: &mut Progress) -> Option<End> {

@@ -23,6 +23,8 @@ pub(crate) struct Link {
     flows: mpsc::Sender<Buffer>,
     /// Of everybody else, who does not wait and must not find a queue full of flows.
     others: mpsc::Sender<Buffer>,
+    /// Frames for which nobody waits; see [`Link::send_later`].
+    later: mpsc::Sender<Buffer>,
     pool: Pool,
 }
 
@@ -31,14 +33,16 @@ pub(crate) struct Link {
 pub(crate) struct Waiting {
     pub(crate) flows: mpsc::Receiver<Buffer>,
     pub(crate) others: mpsc::Receiver<Buffer>,
+    pub(crate) later: mpsc::Receiver<Buffer>,
 }
 
 impl Link {
     pub(crate) fn new(guest: [u8; 6], queue: usize) -> (Self, Waiting) {
         let (flows, waiting_flows) = mpsc::channel(queue);
         let (others, waiting_others) = mpsc::channel(queue);
-        let waiting = Waiting { flows: waiting_flows, others: waiting_others };
-        (Self { guest, flows, others, pool: Pool::new(QUEUED_UP) }, waiting)
+        let (later, waiting_later) = mpsc::channel(queue);
+        let waiting = Waiting { flows: waiting_flows, others: waiting_others, later: waiting_later };
+        (Self { guest, flows, others, later, pool: Pool::new(QUEUED_UP) }, waiting)
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -95,6 +99,12 @@ impl Link {
         self.flows.clone().reserve_owned().await.ok().map(Room)
     }
 
+    /// Sends together with others of its kind: every time that a guest is called upon costs it more than a frame
+    /// does, so what it does not wait for comes along with more of that. Gives the frame back if too many wait.
+    fn send_later(&self, frame: Frame) -> Result<(), Frame> {
+        self.later.try_send(frame.0).map_err(|full| Frame(full.into_inner()))
+    }
+
     /// Sends if there is room; `false` if the frame was dropped.
     pub(crate) fn send(&self, frame: Frame) -> bool {
         self.others.try_send(frame.0).is_ok()
@@ -119,5 +129,12 @@ pub(crate) struct Room(mpsc::OwnedPermit<Buffer>);
 impl Room {
     pub(crate) fn send(self, frame: Frame) {
         self.0.send(frame.0);
+    }
+
+    /// Sends a frame that nobody waits for; the room is used only if it has to be.
+    pub(crate) fn send_later(self, link: &Link, frame: Frame) {
+        if let Err(frame) = link.send_later(frame) {
+            self.send(frame);
+        }
     }
 }

@@ -84,7 +84,8 @@ impl Stack {
     }
 
     fn new(link: Link, mtu: u16, buffer: usize, local: SocketAddrV4) -> Self {
-        let mut wire = Wire { link, mtu: usize::from(mtu), arrived: None, room: None, blocked: false };
+        let mut wire =
+            Wire { link, mtu: usize::from(mtu), arrived: None, room: None, blocked: false, later: false };
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed();
         let now = smoltcp::time::Instant::ZERO;
@@ -122,6 +123,13 @@ impl Stack {
         while self.interface.poll_egress(now, &mut self.wire, &mut self.sockets) != PollResult::None {}
         // What is not needed is left to others.
         self.wire.room = None;
+    }
+
+    /// The same when nobody waits for it.
+    pub(crate) fn flush_later(&mut self) {
+        self.wire.later = true;
+        self.flush();
+        self.wire.later = false;
     }
 
     /// Sends what is due, beginning with the room that was waited for.
@@ -164,6 +172,8 @@ struct Wire {
     /// Room that was waited for.
     room: Option<Room>,
     blocked: bool,
+    /// What is sent is not waited for.
+    later: bool,
 }
 
 impl Device for Wire {
@@ -172,13 +182,13 @@ impl Device for Wire {
 
     fn receive(&mut self, _: smoltcp::time::Instant) -> Option<(Arrived, Departing<'_>)> {
         let packet = self.arrived.take()?;
-        Some((Arrived(packet), Departing { link: &self.link, room: None }))
+        Some((Arrived(packet), Departing { link: &self.link, room: None, later: false }))
     }
 
     fn transmit(&mut self, _: smoltcp::time::Instant) -> Option<Departing<'_>> {
         let room = self.room.take().or_else(|| self.link.room());
         self.blocked = room.is_none();
-        Some(Departing { link: &self.link, room: Some(room?) })
+        Some(Departing { link: &self.link, room: Some(room?), later: self.later })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -202,6 +212,7 @@ impl RxToken for Arrived {
 struct Departing<'a> {
     link: &'a Link,
     room: Option<Room>,
+    later: bool,
 }
 
 impl TxToken for Departing<'_> {
@@ -209,6 +220,7 @@ impl TxToken for Departing<'_> {
         let mut frame = self.link.frame(length);
         let result = fill(frame.packet());
         match self.room {
+            Some(room) if self.later => room.send_later(self.link, frame),
             Some(room) => room.send(frame),
             None => drop(self.link.send(frame)),
         }

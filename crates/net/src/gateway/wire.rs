@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::bucket::Bucket;
-use super::counters::add;
+use super::counters::{add, count};
 use super::frame::{Frames, PREFIX};
 use super::link::Waiting;
 use super::pool::Buffer;
@@ -22,6 +22,12 @@ use crate::rules::Guard;
 
 /// Frames that are written at once.
 const BATCH: usize = 16;
+
+/// Frames that nobody waits for are sent when so many have gathered, or after a while.
+const GATHERED: usize = 8;
+const GATHERING: Duration = Duration::from_millis(10);
+
+const _: () = assert!(GATHERED < BATCH, "they leave room for a frame that is waited for");
 
 /// Until a listener that failed is asked again: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -86,25 +92,41 @@ async fn read(vm: Arc<Vm>, socket: Socket) {
 }
 
 async fn write(vm: Arc<Vm>, socket: Socket, frames: Arc<Mutex<Waiting>>) {
-    let Waiting { flows, others } = &mut *frames.lock().await;
+    let Waiting { flows, others, later } = &mut *frames.lock().await;
     let mut throttle = Throttle::new(&vm.guard);
     let mut batch = Vec::with_capacity(BATCH);
+    let mut gathered = Vec::with_capacity(GATHERED);
+    let mut until = Instant::now();
     loop {
         // Under a limit one after the other, so that none waits for the debt of many.
         let most = if throttle.is_limited() { 1 } else { BATCH };
-        // In no fixed order, so that neither starves the other.
-        let first = tokio::select! {
-            frame = flows.recv() => frame,
-            frame = others.recv() => frame,
-        };
-        let Some(first) = first else { return };
-        batch.push(first);
+        // In no fixed order, so that none starves the others.
+        tokio::select! {
+            frame = flows.recv() => batch.extend(frame),
+            frame = others.recv() => batch.extend(frame),
+            frame = later.recv() => {
+                if gathered.is_empty() {
+                    until = Instant::now() + GATHERING;
+                }
+                gathered.extend(frame);
+                if gathered.len() < GATHERED {
+                    continue;
+                }
+                batch.append(&mut gathered);
+            }
+            () = tokio::time::sleep_until(until), if !gathered.is_empty() => batch.append(&mut gathered),
+        }
+        // Nobody will send any more.
+        if batch.is_empty() {
+            return;
+        }
         let more = std::iter::from_fn(|| flows.try_recv().or_else(|_| others.try_recv()).ok());
-        batch.extend(more.take(most - 1));
+        batch.extend(more.take(most.saturating_sub(batch.len())));
         if let Err(error) = write_all(&socket, &batch).await {
             return tracing::debug!(%error, vm = vm.seat.name, "QEMU's socket cannot be written");
         }
         let bytes = batch.iter().map(|frame| frame.len() - PREFIX).sum();
+        count(&vm.counters.calls_down);
         add(&vm.counters.frames_down, batch.len());
         batch.clear();
         add(&vm.counters.bytes_down, bytes);

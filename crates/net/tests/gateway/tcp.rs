@@ -1,7 +1,7 @@
 //! Connections to the outside.
 
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentiso_net::gateway::Limits;
 use agentiso_net::log::FlowEvent;
@@ -56,6 +56,54 @@ async fn a_server_that_ends_with_the_guest_is_one_packet_for_it() {
         }
     }
     panic!("the server's end was never one packet");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ends_of_several_connections_come_together() {
+    let world = World::new();
+    world.route(public(7), echo_server().await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    // On a busy host they may not all be ready in time.
+    for _ in 0..50 {
+        let streams = join_all((0..8).map(|_| guest.open(public(7)))).await;
+        let sent = || vm.attachment.counters().frames_down;
+        settled(sent).await;
+        let before = vm.attachment.counters();
+        streams.iter().for_each(|stream| stream.as_ref().unwrap().end_writing());
+        for stream in streams {
+            assert!(stream.unwrap().read_to_end().await.unwrap().is_empty());
+        }
+        settled(sent).await;
+        let after = vm.attachment.counters();
+        if (after.frames_down - before.frames_down, after.calls_down - before.calls_down) == (8, 1) {
+            return;
+        }
+    }
+    panic!("the guest was never called upon once for all of them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_an_answer_is_not_kept_waiting_for_others() {
+    let world = World::new();
+    let answering = server(|mut stream: TcpStream| async move {
+        stream.read_to_end(&mut Vec::new()).await.unwrap();
+        stream.write_all(b"answer").await.unwrap();
+    });
+    world.route(public(80), answering.await);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    // A busy host may be slow as often as it likes, but not every time.
+    for _ in 0..50 {
+        let stream = guest.open(public(80)).await.unwrap();
+        let begun = Instant::now();
+        stream.end_writing();
+        assert_eq!(stream.read_to_end().await.unwrap(), b"answer");
+        if begun.elapsed() < Duration::from_millis(9) {
+            return;
+        }
+    }
+    panic!("the end of an answer always took as long as frames are gathered");
 }
 
 /// How often a number must be the same to be settled.
