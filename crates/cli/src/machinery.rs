@@ -43,6 +43,8 @@ pub(crate) async fn hypervisor(context: &Context, files: &BootFiles) -> Result<H
         templates: config.vm.templates,
         run_dir: config.paths.run.clone(),
         probe_file: config.paths.probe_file(),
+        // Only a daemon may move itself into one.
+        cgroups: None,
     };
     Ok(Hypervisor::open(settings).await?)
 }

@@ -4,11 +4,11 @@ mod support;
 
 use std::sync::Arc;
 
-use agentiso_core::team::{AgentStatus, RoleName, TeamName};
+use agentiso_core::team::{AgentStatus, RoleName, TeamName, TeamState};
 use agentiso_daemon::{Daemon, OpError, Progress, RoleRequest, Session, SessionKind, TeamRequest};
 use agentiso_vault::Vault;
 use agentiso_vault::board::{Board, BoardError, NewTask};
-use support::{Handle, World, config, eventually};
+use support::{Fault, Handle, World, config, eventually};
 use tokio::sync::mpsc;
 
 fn team() -> TeamName {
@@ -48,6 +48,40 @@ async fn a_team_for_which_there_are_not_enough_machines_is_refused_as_a_whole() 
     let refused = session.create_team(of(&["a", "b", "c"]), &Progress::silent()).await.unwrap_err();
     assert!(matches!(refused, OpError::TooManyMachines { used: 0, limit: 2 }), "{refused}");
     session.create_team(of(&["a", "b"]), &Progress::silent()).await.unwrap();
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_team_is_shown_as_what_it_is_from_its_first_moment_to_its_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    let shown = || session.team_info("alpha").map(|info| (info.state, info.members[0].status));
+
+    let quiet = Progress::silent();
+    world.inject(Fault::BootHangsBeforeSpawn);
+    tokio::select! {
+        made = session.create_team(of(&["lead"]), &quiet) => panic!("{made:?}"),
+        () = world.hanging.notified() => {}
+    }
+    assert_eq!(shown().unwrap(), (TeamState::Creating, AgentStatus::Initializing));
+    // Nobody waits for it any more: it is undone.
+    eventually("that it is gone", || shown().is_err()).await;
+
+    session.create_team(of(&["lead"]), &quiet).await.unwrap();
+    assert_eq!(shown().unwrap(), (TeamState::Ready, AgentStatus::Ready));
+
+    // What cannot be destroyed whole is still on its way out, and takes nobody in.
+    world.inject(Fault::EraseFails);
+    session.destroy_team("alpha").await.unwrap_err();
+    assert_eq!(shown().unwrap().0, TeamState::Completing);
+    let mut child = of(&["child"]);
+    (child.name, child.parent) = (TeamName::parse("beta").unwrap(), Some(team()));
+    let refused = session.create_team(child, &quiet).await.unwrap_err();
+    assert_eq!(refused.code(), "team_going", "{refused}");
+    session.destroy_team("alpha").await.unwrap();
+    assert!(session.teams().is_empty(), "what is destroyed is shown nowhere");
     daemon.shutdown().await;
 }
 

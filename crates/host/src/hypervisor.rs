@@ -19,6 +19,7 @@ use crate::boot::BootError;
 use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
 use crate::boot::rise::as_of_now;
+use crate::cgroup::Cgroups;
 use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
 use crate::files::FileError;
 use crate::hex;
@@ -62,6 +63,8 @@ pub struct HypervisorSettings {
     /// The directory that holds every machine's run directory.
     pub run_dir: PathBuf,
     pub probe_file: PathBuf,
+    /// Where every machine gets a group of its own; `None`: machines have none.
+    pub cgroups: Option<Cgroups>,
 }
 
 #[derive(Debug, Error)]
@@ -427,6 +430,7 @@ fn host(settings: &HypervisorSettings, qemu: &Qemu, cpu: &HostCpu, accelerator: 
         initrd: settings.initrd.clone(),
         kernel_args: kernel_args(accelerator, cpu.tsc_khz, &settings.kernel_append),
         boot_timeout: settings.boot_timeout,
+        cgroups: settings.cgroups.clone(),
     }
 }
 

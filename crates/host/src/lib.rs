@@ -16,6 +16,7 @@ pub mod accelerator;
 pub mod agent;
 pub mod boot;
 pub mod carry;
+pub mod cgroup;
 pub mod command;
 pub mod disk;
 pub mod files;

@@ -48,6 +48,9 @@ pub trait Offer: Send + Sync + 'static {
     /// Begins a call. What is wrong with its arguments is a result, so that the model sees it.
     fn begin(&self, asked: Asked<'_>) -> Result<Running, ErrorData>;
 
+    /// A call that could not begin was answered with this code. Nobody has to keep count.
+    fn not_begun(&self, _code: &'static str) {}
+
     fn prompts(&self) -> Vec<Prompt>;
 
     fn prompt(&self, name: &str, arguments: Option<JsonObject>) -> Result<GetPromptResult, ErrorData>;

@@ -123,6 +123,10 @@ impl Offer for Own {
         Ok(counted(running, count).boxed())
     }
 
+    fn not_begun(&self, code: &'static str) {
+        self.session.count_error(code);
+    }
+
     fn prompts(&self) -> Vec<Prompt> {
         prompts::listed(&self.profile)
     }

@@ -145,6 +145,7 @@ impl<O: Offer> ServerHandler for Server<O> {
             let tool = self.offer.tool_name(name)?;
             let message = format!("{tool} was not run: arguments must be an object");
             let failure = Failure::new("invalid_arguments", message);
+            self.offer.not_begun(failure.code);
             let result = serde_json::to_value(failure.into_result());
             return result.map(CustomResult::new).map_err(|e| ErrorData::internal_error(e.to_string(), None));
         }

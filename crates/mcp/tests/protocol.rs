@@ -157,6 +157,9 @@ async fn arguments_that_are_no_object_are_an_argument_error() {
         assert_eq!(result["isError"], true, "{result}");
         assert_eq!(result["structuredContent"]["code"], "invalid_arguments");
     }
+    let figures = world.session().metrics().unwrap();
+    let counted = "agentiso_errors_total{error_type=\"invalid_arguments\"} 3";
+    assert!(figures.lines().any(|line| line == counted), "{figures}");
     assert_eq!(client.call("workspace_list", Value::Null).await["content"][0]["text"], "[]");
 }
 

@@ -103,6 +103,7 @@ async fn a_task_runs_in_the_members_machine_and_its_result_is_received_once() {
     let failed = t.results("bob").await.remove(0);
     assert_eq!((&failed["exit_code"], &failed["success"]), (&json!(3), &json!(false)));
     t.card_says("failed").await;
+    assert_eq!(t.status().await, ("Ready".to_owned(), "Failed".to_owned()));
 }
 
 #[tokio::test]

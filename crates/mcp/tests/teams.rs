@@ -95,6 +95,11 @@ async fn a_create_that_nobody_waits_for_any_more_is_undone() {
     stuck["golden_workspace"] = "gold".into();
     begin(&mut t.client, "x", stuck).await;
     t.world.machines.waiting_commands(1).await;
+    let status = t.done(json!({"action": "status", "name": "stuck"})).await;
+    assert_eq!(
+        (&status["state"], &status["members"][0]["agent_status"]),
+        (&json!("Creating"), &json!("Initializing"))
+    );
     assert_eq!(t.code(json!({"action": "destroy", "name": "stuck"})).await, "team_being_made");
     assert_eq!(t.code(below("stuck", create("child", &["a"]))).await, "team_being_made");
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}});

@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 
 use super::error::BootError;
 use crate::accelerator::Chosen;
+use crate::cgroup::Cgroups;
 use crate::files::{self, FileError};
 use crate::machine::ExitReason;
 use crate::process::{Launch, Priority, Process};
@@ -33,6 +34,8 @@ pub(crate) struct Host {
     pub(crate) initrd: PathBuf,
     pub(crate) kernel_args: String,
     pub(crate) boot_timeout: Duration,
+    /// `None`: its machines count where this process does.
+    pub(crate) cgroups: Option<Cgroups>,
 }
 
 /// One QEMU to be started.
@@ -132,7 +135,9 @@ impl Host {
             Memory::Private | Memory::Template(_) => Priority::Ordinary,
         };
         let inherited = vec![qmp, agent];
-        let process = Launch { program, arguments, log, inherited, priority }.spawn()?;
+        let groups = self.cgroups.as_ref();
+        let group = groups.map(|groups| groups.group(&start.run_dir, start.shape)).transpose()?;
+        let process = Launch { program, arguments, log, inherited, priority, group }.spawn()?;
         tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
         undo.process = Some(process.clone());
         Ok(Spawned { undo, process, start: start.clone() })
@@ -270,6 +275,7 @@ mod tests {
             log,
             inherited: Vec::new(),
             priority: Priority::Ordinary,
+            group: None,
         }
         .spawn()
         .unwrap();

@@ -12,6 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::record::{MachineRecord, host_boot_id, start_time_of};
+use crate::cgroup::Home;
 
 #[derive(Debug, Error)]
 pub enum ProcessError {
@@ -42,6 +43,8 @@ struct Inner {
     pidfd: AsyncFd<OwnedFd>,
     /// The status can be collected once; it is kept for everyone who asks later.
     exit: Mutex<Option<Exit>>,
+    /// The cgroup that was made for it and goes with it, if it has one.
+    home: Option<Home>,
 }
 
 impl Process {
@@ -77,7 +80,8 @@ impl Process {
         // SAFETY: the AsyncFd owns the descriptor, which nothing else closes or replaces while it lives.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }
             .map_err(|source| ProcessError::Watch { pid, source: source.into() })?;
-        Ok(Self { inner: Arc::new(Inner { record, pidfd, exit: Mutex::new(None) }) })
+        let home = Home::of(pid.unsigned_abs());
+        Ok(Self { inner: Arc::new(Inner { record, pidfd, exit: Mutex::new(None), home }) })
     }
 
     pub fn record(&self) -> &MachineRecord {
@@ -120,6 +124,9 @@ impl Process {
     fn collect(&self) -> Exit {
         let mut exit = self.inner.exit.lock().unwrap_or_else(PoisonError::into_inner);
         *exit.get_or_insert_with(|| {
+            if let Some(home) = &self.inner.home {
+                home.remove();
+            }
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             match waitid(WaitId::PidFd(self.inner.pidfd.as_fd()), options) {
                 Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
@@ -165,6 +172,7 @@ mod tests {
             log,
             inherited: Vec::new(),
             priority: Priority::Ordinary,
+            group: None,
         }
         .spawn()
         .unwrap()

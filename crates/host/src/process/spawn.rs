@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use super::handle::{Process, ProcessError};
+use crate::cgroup::Group;
 use crate::files::FileError;
 
 /// A log of an earlier run above this size is started afresh: it has told what it had to tell.
@@ -41,6 +42,8 @@ pub struct Launch {
     /// Descriptors the program inherits under the numbers they have here, which its arguments name.
     pub inherited: Vec<OwnedFd>,
     pub priority: Priority,
+    /// Where it counts from its first instruction on. Without one, where we do.
+    pub group: Option<Group>,
 }
 
 /// Who goes first where there are more programs than processors.
@@ -73,11 +76,13 @@ impl Launch {
             .stderr(Stdio::from(log_too));
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let priority = self.priority;
+        let door = self.group.as_ref().map(Group::door);
         // SAFETY: between fork and exec the closures only make system calls (setsid, close_range, fcntl, open,
         // write, setpriority) on values that were prepared before; they neither allocate nor take a lock.
         unsafe {
             command.pre_exec(move || {
                 detach(&inherited)?;
+                enter(door)?;
                 step_back(priority);
                 Ok(())
             });
@@ -110,6 +115,15 @@ pub fn detach(inherited: &[RawFd]) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
+    Ok(())
+}
+
+/// Runs in the child, before exec. What should have a limit does not run without.
+fn enter(door: Option<RawFd>) -> io::Result<()> {
+    let Some(door) = door else { return Ok(()) };
+    // SAFETY: the group owns the descriptor and lives until the child has begun.
+    let door = unsafe { BorrowedFd::borrow_raw(door) };
+    rustix::io::write(door, Group::ITSELF)?;
     Ok(())
 }
 
@@ -154,7 +168,7 @@ mod tests {
     fn shell(script: &str, log: &Path, inherited: Vec<OwnedFd>) -> Process {
         let arguments = ["-c", script].map(OsString::from).to_vec();
         let priority = Priority::Ordinary;
-        Launch { program: "/bin/sh".into(), arguments, log: log.to_owned(), inherited, priority }
+        Launch { program: "/bin/sh".into(), arguments, log: log.to_owned(), inherited, priority, group: None }
             .spawn()
             .unwrap()
     }
@@ -200,6 +214,7 @@ mod tests {
                 log: log.clone(),
                 inherited: Vec::new(),
                 priority: Priority::Background,
+                group: None,
             };
             assert_eq!(launch.spawn().unwrap().wait().await, Exit::Code(0));
             said = std::fs::read_to_string(&log).unwrap();
@@ -230,6 +245,7 @@ mod tests {
             log: dir.path().join("log"),
             inherited: Vec::new(),
             priority: Priority::Ordinary,
+            group: None,
         };
         assert!(launch.spawn().unwrap_err().to_string().contains("/no/such/qemu"));
     }

@@ -136,6 +136,7 @@ impl TestHost {
             templates: true,
             run_dir: dir.path().join("run"),
             probe_file: dir.path().join("probe.json"),
+            cgroups: None,
         };
         let hypervisor = Hypervisor::open(settings.clone()).await.unwrap();
         let image = BaseImage {

@@ -255,3 +255,22 @@ async fn every_failure_says_what_failed_and_what_helps() {
     let late = client.call("exec", late).await;
     assert!(text(&late).contains("timed out") && text(&late).contains('7'), "{late}");
 }
+
+#[tokio::test]
+async fn a_command_has_the_time_of_the_contract_if_nobody_says_otherwise() {
+    let (_world, mut client) = connected().await;
+    create(&mut client, "web").await;
+    let late = client.call("exec", json!({"workspace_id": "web", "command": "late"})).await;
+    assert!(text(&late).contains("timed out after 120 s"), "{late}");
+    let late = client.call("exec_parallel", json!({"workspace_ids": ["web"], "commands": "late"})).await;
+    let entry = &compact(&late)["results"][0];
+    assert!(entry["stderr"].as_str().unwrap().contains("timed out after 300 s"), "{entry}");
+    let late = client.call("workspace_prepare", json!({"name": "p", "setup_commands": ["late"]})).await;
+    assert!(text(&late).contains("timed out after 300 s"), "{late}");
+    client.call("workspace_prepare", json!({"name": "gold"})).await;
+    let swarm = json!({"golden_workspace": "gold", "snapshot_name": "golden",
+        "tasks": [{"name": "t", "command": "late"}]});
+    let late = client.call("swarm_run", swarm).await;
+    let task = &compact(&late)["tasks"][0];
+    assert!(task["stderr"].as_str().unwrap().contains("timed out after 600 s"), "{task}");
+}

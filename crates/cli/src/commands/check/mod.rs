@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use agentiso_core::config::Backend;
 use agentiso_daemon::running_daemon;
+use agentiso_host::cgroup::Place;
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::templates::TemplateKind;
 use agentiso_host::{HostFacts, Hypervisor};
@@ -113,6 +114,7 @@ pub(crate) async fn examine(context: &Context) -> Findings {
     outcomes.push(host::memory(config));
     outcomes.push(host::space(&config.paths));
     outcomes.extend(network::bridge(&config.network));
+    outcomes.push(cgroups(context));
 
     let (hypervisor, found) = accelerator(context, kernel, &outcomes).await;
     outcomes.push(found);
@@ -209,6 +211,21 @@ fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Outco
         Outcome::ok(NAME, format!("{} there", there.len()))
     } else {
         Outcome::note(NAME, "none for the base image yet; the first workspace boots cold", "agentiso init")
+    }
+}
+
+/// Looked for where the daemon is or, if none runs, where one that is started from here would be.
+fn cgroups(context: &Context) -> Outcome {
+    const NAME: &str = "cgroups";
+    let pid = running_daemon(&context.config.paths.lock_file()).unwrap_or_else(std::process::id);
+    match Place::find(pid) {
+        Ok(place) => Outcome::ok(NAME, format!("every machine gets one in {}", place.dir().display())),
+        Err(error) if context.config.resources.cgroup_required => Outcome::failed(
+            NAME,
+            format!("resources.cgroup_required is true, but {error}"),
+            format!("{}, or set the key to false", error.fix()),
+        ),
+        Err(error) => Outcome::note(NAME, format!("machines have none: {error}"), error.fix()),
     }
 }
 

@@ -14,7 +14,7 @@ mod transfer;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentiso_core::config::Config;
@@ -24,6 +24,7 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
 use agentiso_host::carry;
+use agentiso_host::cgroup::{CgroupError, Cgroups};
 use agentiso_host::process::Process;
 use agentiso_host::strays::{self, Stray};
 use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
@@ -50,6 +51,8 @@ const MIB: u64 = 1 << 20;
 pub struct QemuMachines {
     config: Arc<Config>,
     hypervisor: OnceCell<Hypervisor>,
+    /// Looked for once, because that may move this process.
+    cgroups: OnceLock<Result<Cgroups, CgroupError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +69,30 @@ enum Way {
 
 impl QemuMachines {
     pub fn new(config: Config) -> Self {
-        Self { config: Arc::new(config), hypervisor: OnceCell::new() }
+        Self { config: Arc::new(config), hypervisor: OnceCell::new(), cgroups: OnceLock::new() }
+    }
+
+    fn cgroups(&self) -> &Result<Cgroups, CgroupError> {
+        self.cgroups.get_or_init(|| {
+            let found = Cgroups::set_up(&self.config.paths.run);
+            if let Err(error) = &found {
+                tracing::info!(%error, "machines have no cgroups");
+            }
+            found
+        })
+    }
+
+    /// Refuses to start anything where cgroups are required and cannot be had. Machines that run already are left alone.
+    fn may_start(&self) -> Result<(), BootFailure> {
+        match self.cgroups() {
+            Err(error) if self.config.resources.cgroup_required => Err(BootFailure::HostUnfit {
+                reason: format!(
+                    "resources.cgroup_required is true, but {error}. Either {}, or set the key to false",
+                    error.fix()
+                ),
+            }),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     async fn hypervisor(&self) -> Result<&Hypervisor, BootFailure> {
@@ -87,6 +113,7 @@ impl QemuMachines {
                     templates: config.vm.templates,
                     run_dir: paths.run.clone(),
                     probe_file: paths.probe_file(),
+                    cgroups: self.cgroups().as_ref().ok().cloned(),
                 };
                 Hypervisor::open(settings).await.map_err(|error| unfit(error.to_string()))
             })
@@ -100,6 +127,7 @@ impl QemuMachines {
         spawned: SpawnHook,
         progress: &Progress,
     ) -> Result<Booted, BootFailure> {
+        self.may_start()?;
         let hypervisor = self.hypervisor().await?;
         let (refuse, mut refused) = mpsc::channel(1);
         let on_spawn = OnSpawn::new(move |record| {
@@ -334,6 +362,8 @@ impl Machines for QemuMachines {
         is_known: &'a (dyn Fn(&str) -> bool + Send + Sync),
     ) -> BoxFuture<'a, Vec<String>> {
         async move {
+            // Groups of machines that are gone go before any is made.
+            let _ = self.cgroups();
             let mut removed = Vec::new();
             for stray in self.processes_of(|stray| !is_known(&stray.id.short())) {
                 let what = format!("process {} in {}", stray.record.pid, stray.run_dir.display());
@@ -356,6 +386,7 @@ impl Machines for QemuMachines {
             if !self.config.vm.templates {
                 return Ok(());
             }
+            self.may_start()?;
             let failed = |reason: String| BootFailure::Failed { reason };
             let base =
                 artefacts::base_image(&self.config, image).map_err(|error| failed(error.to_string()))?;

@@ -157,6 +157,7 @@ impl Deep<'_> {
                 templates: true,
                 run_dir: self.scratch.run().to_owned(),
                 probe_file: dir.join("probe.json"),
+                cgroups: None,
             },
             resources: machine_size(config, image.virtual_size),
             image,

@@ -1,0 +1,326 @@
+//! Control groups (v2): one for each machine, with a limit of memory and of threads, so that a QEMU that leaks, or that
+//! its guest has taken over, cannot use up the host.
+//!
+//! ```text
+//! the daemon's own cgroup, which is its alone:
+//!   ├─ agentiso-daemon              the daemon: what has limits for its children has no processes itself
+//!   └─ agentiso-machine-MARK-NAME   one QEMU; memory.max, pids.max
+//! ```
+//!
+//! Only the daemon itself is ever moved, and only where it is alone; everywhere else there are no groups, and
+//! [`CgroupError`] says why. The mark is that of the daemon's run directory, so that two daemons that share a cgroup leave
+//! each other's groups alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::files::FileError;
+use crate::hex;
+use crate::qemu::argv::Shape;
+
+/// What a machine's group limits.
+const CONTROLLERS: [&str; 2] = ["memory", "pids"];
+
+const DAEMON: &str = "agentiso-daemon";
+const MACHINE: &str = "agentiso-machine-";
+
+const PROCESSES: &str = "cgroup.procs";
+const CONTROL: &str = "cgroup.subtree_control";
+
+/// What QEMU takes beside the guest's memory, in MiB: 128 of translated code under emulation, and what it has for disk
+/// layers, packets, threads and its own code, with room to spare. A limit is for what has gone wrong.
+const OVERHEAD_MB: u64 = 512;
+
+/// Threads of QEMU beside its processors: up to 64 that read and write disks, and a few of its own for each of its tasks.
+const THREADS: u64 = 128;
+
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    #[error("this host has no cgroup v2 hierarchy")]
+    NoHierarchy,
+    #[error("the cgroup {} has no controller for {}", dir.display(), missing.join(" and "))]
+    NoController { dir: PathBuf, missing: Vec<&'static str> },
+    #[error("the cgroup {} was not delegated to this user: {source}", dir.display())]
+    NotDelegated { dir: PathBuf, source: io::Error },
+    #[error("the cgroup {} has other processes in it, which are not ours to move", dir.display())]
+    Shared { dir: PathBuf },
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl CgroupError {
+    /// What a person can do about it.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::NoHierarchy | Self::NoController { .. } => {
+                "use a host whose controllers memory and pids belong to cgroup v2 (systemd.unified_cgroup_hierarchy=1)"
+            }
+            Self::NotDelegated { .. } | Self::Shared { .. } | Self::File(_) => {
+                "run the daemon in a cgroup of its own: systemd-run --user -p Delegate=yes agentiso daemon (root: without \
+                 --user)"
+            }
+        }
+    }
+}
+
+/// A cgroup in which groups for machines can be made, and what that takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    dir: PathBuf,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Children have the controllers already.
+    Nothing,
+    Enable,
+    /// Its only process is the daemon, which has to go into a child before children get controllers.
+    MoveAndEnable,
+}
+
+impl Place {
+    /// Looks, and changes nothing, whether that process could have groups for machines where it is.
+    pub fn find(pid: u32) -> Result<Self, CgroupError> {
+        Self::look(&dir_of(pid)?, pid)
+    }
+
+    /// `dir` is where the process is.
+    fn look(dir: &Path, pid: u32) -> Result<Self, CgroupError> {
+        let is_leaf = dir.file_name().is_some_and(|name| name == DAEMON);
+        let dir = dir.parent().filter(|_| is_leaf).unwrap_or(dir);
+        let read = |name: &str| {
+            let path = dir.join(name);
+            fs::read_to_string(&path).map_err(FileError::at("read", &path))
+        };
+        let facts = Facts {
+            offered: read("cgroup.controllers")?,
+            enabled: read(CONTROL)?,
+            processes: read(PROCESSES)?,
+            // The kernel's own root has no type, and may have both processes and children with limits.
+            is_root: !dir.join("cgroup.type").exists(),
+        };
+        let step = decide(dir, &facts, pid)?;
+        for path in [dir.to_owned(), dir.join(PROCESSES), dir.join(CONTROL)] {
+            rustix::fs::access(&path, rustix::fs::Access::WRITE_OK)
+                .map_err(|error| CgroupError::NotDelegated { dir: dir.to_owned(), source: error.into() })?;
+        }
+        Ok(Self { dir: dir.to_owned(), step })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+#[derive(Debug)]
+struct Facts {
+    offered: String,
+    enabled: String,
+    processes: String,
+    is_root: bool,
+}
+
+fn decide(dir: &Path, facts: &Facts, pid: u32) -> Result<Step, CgroupError> {
+    let missing = |words: &str| -> Vec<&'static str> {
+        CONTROLLERS
+            .into_iter()
+            .filter(|wanted| !words.split_whitespace().any(|word| word == *wanted))
+            .collect()
+    };
+    let not_offered = missing(&facts.offered);
+    if !not_offered.is_empty() {
+        return Err(CgroupError::NoController { dir: dir.to_owned(), missing: not_offered });
+    }
+    if missing(&facts.enabled).is_empty() {
+        return Ok(Step::Nothing);
+    }
+    let mut others = facts.processes.lines().filter(|line| line.parse() != Ok(pid));
+    match (facts.is_root || facts.processes.trim().is_empty(), others.next()) {
+        (true, _) => Ok(Step::Enable),
+        (false, None) => Ok(Step::MoveAndEnable),
+        (false, Some(_)) => Err(CgroupError::Shared { dir: dir.to_owned() }),
+    }
+}
+
+/// The groups of one daemon's machines.
+#[derive(Clone, Debug)]
+pub struct Cgroups {
+    dir: PathBuf,
+    /// What the names of our groups begin with.
+    prefix: String,
+}
+
+impl Cgroups {
+    /// Makes groups possible for this process, which may move it, and removes those that earlier daemons of this run
+    /// directory left.
+    pub fn set_up(run_root: &Path) -> Result<Self, CgroupError> {
+        let place = Place::find(std::process::id())?;
+        let groups = Self::at(&place, run_root)?;
+        groups.remove_leftovers();
+        Ok(groups)
+    }
+
+    fn at(place: &Place, run_root: &Path) -> Result<Self, CgroupError> {
+        let dir = &place.dir;
+        if place.step == Step::MoveAndEnable {
+            let leaf = dir.join(DAEMON);
+            make(&leaf)?;
+            write(&leaf.join(PROCESSES), &std::process::id().to_string())?;
+        }
+        if place.step != Step::Nothing {
+            write(&dir.join(CONTROL), &CONTROLLERS.map(|controller| format!("+{controller}")).join(" "))?;
+        }
+        let mark = hex(&Sha256::digest(run_root.as_os_str().as_bytes())[..4]);
+        Ok(Self { dir: dir.clone(), prefix: format!("{MACHINE}{mark}-") })
+    }
+
+    /// A group for the machine with that run directory.
+    pub(crate) fn group(&self, run_dir: &Path, shape: Shape) -> Result<Group, FileError> {
+        let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
+        let group = Group::make(&self.dir.join(format!("{}{name}", self.prefix)))?;
+        group.limit(&Limits::of(shape))?;
+        Ok(group)
+    }
+
+    /// Those that still have a machine in them stay, because the kernel removes none of these.
+    fn remove_leftovers(&self) {
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&self.prefix) {
+                remove(&entry.path());
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    memory_bytes: u64,
+    threads: u64,
+}
+
+impl Limits {
+    /// Twice the guest's memory: what it has of its own (pages of a template's file that it only reads are cache, which
+    /// the kernel takes back when it must), and a copy, because a snapshot with memory is written by QEMU and counts for
+    /// it until it is on the disk.
+    fn of(shape: Shape) -> Self {
+        Self {
+            memory_bytes: (u64::from(shape.memory_mb) * 2 + OVERHEAD_MB) << 20,
+            threads: u64::from(shape.vcpus) + THREADS,
+        }
+    }
+}
+
+/// A group that a process is about to enter. Dropped, it is removed unless a process is in it; from then on it goes with
+/// that process, see [`Home`].
+#[derive(Debug)]
+pub struct Group {
+    dir: PathBuf,
+    processes: File,
+}
+
+impl Group {
+    fn make(dir: &Path) -> Result<Self, FileError> {
+        make(dir)?;
+        let path = dir.join(PROCESSES);
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        match opened {
+            Ok(processes) => Ok(Self { dir: dir.to_owned(), processes }),
+            Err(error) => {
+                remove(dir);
+                Err(FileError::at("open", &path)(error))
+            }
+        }
+    }
+
+    fn limit(&self, limits: &Limits) -> Result<(), FileError> {
+        write(&self.dir.join("memory.max"), &limits.memory_bytes.to_string())?;
+        write(&self.dir.join("pids.max"), &limits.threads.to_string())
+    }
+
+    /// Where whoever writes [`Group::ITSELF`] enters.
+    pub(crate) fn door(&self) -> RawFd {
+        self.processes.as_raw_fd()
+    }
+
+    /// The kernel's word for the process that writes it.
+    pub(crate) const ITSELF: &[u8] = b"0";
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        remove(&self.dir);
+    }
+}
+
+/// The group that a process of ours is in.
+#[derive(Debug)]
+pub(crate) struct Home(PathBuf);
+
+impl Home {
+    /// `None` if it is in none that was made for a machine.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let dir = dir_of(pid).ok()?;
+        dir.file_name()?.to_str()?.starts_with(MACHINE).then_some(Self(dir))
+    }
+
+    /// To be called when the process has ended.
+    pub(crate) fn remove(&self) {
+        remove(&self.0);
+    }
+}
+
+/// Where a process is in the hierarchy, as a directory.
+fn dir_of(pid: u32) -> Result<PathBuf, CgroupError> {
+    let read = |path: String| {
+        fs::read_to_string(&path).map_err(|error| FileError::at("read", Path::new(&path))(error))
+    };
+    let (mounts, cgroups) = (read("/proc/self/mountinfo".to_owned())?, read(format!("/proc/{pid}/cgroup"))?);
+    locate(&mounts, &cgroups).ok_or(CgroupError::NoHierarchy)
+}
+
+/// From the texts of `/proc/PID/mountinfo` and `/proc/PID/cgroup`.
+fn locate(mounts: &str, cgroups: &str) -> Option<PathBuf> {
+    let own = Path::new(cgroups.lines().find_map(|line| line.strip_prefix("0::"))?);
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        // A group beyond the root of what is mounted here, `/../x`, has no directory.
+        let below = own.strip_prefix(root).ok().filter(|path| !path.starts_with(".."))?;
+        kind.starts_with("cgroup2 ").then(|| Path::new(point).join(below))
+    })
+}
+
+fn make(dir: &Path) -> Result<(), FileError> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(FileError::at("make the cgroup", dir)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), FileError> {
+    fs::write(path, text).map_err(FileError::at("write", path))
+}
+
+/// The files of a group go with its directory. One with processes is in use and stays.
+fn remove(dir: &Path) {
+    match fs::remove_dir(dir) {
+        Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy) => {
+            tracing::debug!(cgroup = %dir.display(), %error, "not removed");
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "cgroup_tests.rs"]
+mod tests;

@@ -1,0 +1,182 @@
+//! Tests of [`super`]: decisions on texts, effects in a directory that stands in for the hierarchy, and, where this host
+//! lets us, a process in a real group.
+
+use std::time::Duration;
+
+use agentiso_testkit::record_skip;
+
+use super::*;
+use crate::process::{Exit, Launch, Priority};
+
+const US: u32 = 40;
+
+const SHAPE: Shape = Shape { vcpus: 2, memory_mb: 1024 };
+
+/// A cgroup as the kernel shows one, with these processes.
+fn stand_in(dir: &Path, processes: &str) {
+    for (name, text) in [
+        ("cgroup.controllers", "cpuset cpu io memory pids\n"),
+        (CONTROL, ""),
+        (PROCESSES, processes),
+        ("cgroup.type", "domain\n"),
+    ] {
+        fs::write(dir.join(name), text).unwrap();
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_process_is_found_in_whatever_is_mounted() {
+    let unified = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+    let both = "31 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                41 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+    let below = "30 23 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    let v1 = "31 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+    let cases = [
+        (unified, "0::/user.slice/a.service\n", Some("/sys/fs/cgroup/user.slice/a.service")),
+        (both, "9:memory:/x\n0::/\n", Some("/sys/fs/cgroup/unified/")),
+        (below, "0::/box/inner\n", Some("/sys/fs/cgroup/inner")),
+        (below, "0::/elsewhere\n", None),
+        (unified, "0::/../outside\n", None),
+        (unified, "9:memory:/x\n", None),
+        (v1, "9:memory:/x\n0::/\n", None),
+        ("", "0::/\n", None),
+    ];
+    for (mounts, cgroups, expected) in cases {
+        assert_eq!(locate(mounts, cgroups), expected.map(PathBuf::from), "{mounts} {cgroups}");
+    }
+}
+
+#[test]
+fn groups_are_made_only_where_nobody_else_is_disturbed() {
+    let dir = Path::new("/c");
+    let step = |offered: &str, enabled: &str, processes: &str, is_root: bool| {
+        let [offered, enabled, processes] = [offered, enabled, processes].map(str::to_owned);
+        decide(dir, &Facts { offered, enabled, processes, is_root }, US)
+    };
+    let all = "cpu memory pids";
+    assert_eq!(step(all, "", "40\n", false).unwrap(), Step::MoveAndEnable);
+    assert_eq!(step(all, "cpu", "", false).unwrap(), Step::Enable, "the daemon is in its leaf");
+    assert_eq!(step(all, "pids memory", "", false).unwrap(), Step::Nothing);
+    assert_eq!(step(all, "", "1\n40\n", true).unwrap(), Step::Enable, "the kernel's root may have both");
+    assert!(matches!(step(all, "", "7\n40\n", false), Err(CgroupError::Shared { .. })));
+    assert!(
+        matches!(step(all, "", "0\n", false), Err(CgroupError::Shared { .. })),
+        "of another pid namespace"
+    );
+    let error = step("cpu memory_x pids", "", "40\n", false).unwrap_err();
+    assert!(error.to_string().contains("/c has no controller for memory"), "{error}");
+    assert!(step("", "", "40\n", true).unwrap_err().to_string().contains("memory and pids"));
+}
+
+#[test]
+fn the_daemon_goes_into_a_leaf_and_children_get_controllers() {
+    let dir = tempfile::tempdir().unwrap();
+    let us = std::process::id();
+    stand_in(dir.path(), &format!("{us}\n"));
+    let place = Place::look(dir.path(), us).unwrap();
+    assert_eq!(read(&dir.path().join(CONTROL)), "", "looking changes nothing");
+    Cgroups::at(&place, Path::new("/run/a")).unwrap();
+    assert_eq!(read(&dir.path().join(DAEMON).join(PROCESSES)), us.to_string());
+    assert_eq!(read(&dir.path().join(CONTROL)), "+memory +pids");
+
+    // As the kernel shows it afterwards, seen from the leaf.
+    stand_in(dir.path(), "");
+    fs::write(dir.path().join(CONTROL), "memory pids\n").unwrap();
+    let place = Place::look(&dir.path().join(DAEMON), us).unwrap();
+    assert_eq!((place.dir(), place.step), (dir.path(), Step::Nothing));
+    Cgroups::at(&place, Path::new("/run/a")).unwrap();
+    assert_eq!(read(&dir.path().join(CONTROL)), "memory pids\n", "what is enabled stays as it is");
+}
+
+#[test]
+fn nobody_else_is_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    stand_in(dir.path(), "1\n40\n");
+    let error = Place::look(dir.path(), US).unwrap_err();
+    assert!(matches!(error, CgroupError::Shared { .. }), "{error}");
+    assert!(error.fix().contains("Delegate=yes"), "{}", error.fix());
+    assert!(!dir.path().join(DAEMON).exists());
+}
+
+#[tokio::test]
+async fn a_machine_enters_its_group_before_it_begins_and_has_limits_there() {
+    let dir = tempfile::tempdir().unwrap();
+    stand_in(dir.path(), "");
+    let groups = Cgroups::at(&Place::look(dir.path(), US).unwrap(), Path::new("/run/a")).unwrap();
+    let group = groups.group(Path::new("/run/a/0f8fad5b"), SHAPE).unwrap();
+    let own = group.dir.clone();
+    let name = own.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with(MACHINE) && name.ends_with("-0f8fad5b"), "{name}");
+    assert_eq!(read(&own.join("memory.max")), ((2 * 1024 + OVERHEAD_MB) << 20).to_string());
+    assert_eq!(read(&own.join("pids.max")), "130");
+
+    let log = dir.path().join("log");
+    let script = format!("cat {}", own.join(PROCESSES).display());
+    let process = launch(&["-c", &script], &log, Some(group));
+    assert_eq!(process.wait().await, Exit::Code(0));
+    assert_eq!(read(&log), "0", "the program's own first look finds itself inside");
+}
+
+#[test]
+fn leftovers_are_those_of_this_daemon_that_nobody_is_in() {
+    let dir = tempfile::tempdir().unwrap();
+    stand_in(dir.path(), "");
+    let place = Place::look(dir.path(), US).unwrap();
+    let [ours, others] = ["/run/a", "/run/b"].map(|run| Cgroups::at(&place, Path::new(run)).unwrap());
+    let path = |groups: &Cgroups, name: &str| dir.path().join(format!("{}{name}", groups.prefix));
+    let (dead, alive, foreign) = (path(&ours, "dead"), path(&ours, "alive"), path(&others, "dead"));
+    for group in [&dead, &alive, &foreign, &dir.path().join("agentiso-machine"), &alive.join("inside")] {
+        fs::create_dir(group).unwrap();
+    }
+    ours.remove_leftovers();
+    assert!(!dead.exists());
+    for stays in [alive, foreign, dir.path().join("agentiso-machine")] {
+        assert!(stays.exists(), "{}", stays.display());
+    }
+}
+
+/// The kernel itself, as far as a hierarchy without controllers goes: who is where, and when a group goes.
+#[tokio::test]
+async fn a_real_group_has_the_process_and_goes_with_it() {
+    let name = format!("{MACHINE}test-{}", uuid::Uuid::new_v4().simple());
+    let made = dir_of(std::process::id())
+        .map_err(|error| error.to_string())
+        .and_then(|own| Group::make(&own.join(&name)).map_err(|error| error.to_string()));
+    let group = match made {
+        Ok(group) => group,
+        Err(reason) => return record_skip(&format!("no cgroup can be made here: {reason}")),
+    };
+    let (dir, log) = (group.dir.clone(), tempfile::NamedTempFile::new().unwrap());
+    let process = launch(&["-c", "exec sleep 1000"], log.path(), Some(group));
+    assert_eq!(read(&dir.join(PROCESSES)), format!("{}\n", process.pid()));
+    let found = Home::of(process.pid() as u32).unwrap();
+    assert_eq!(found.0, dir);
+    found.remove();
+    assert!(dir.exists(), "one that is in use stays");
+
+    let again = crate::process::Process::find(process.record()).unwrap().unwrap();
+    process.kill();
+    tokio::time::timeout(Duration::from_secs(10), again.wait()).await.unwrap();
+    assert!(!dir.exists(), "it goes with its process, whoever watched that");
+    assert!(Home::of(std::process::id()).is_none());
+
+    let unused = Group::make(&dir).unwrap();
+    drop(unused);
+    assert!(!dir.exists(), "one that nobody entered goes as well");
+}
+
+fn launch(arguments: &[&str], log: &Path, group: Option<Group>) -> crate::process::Process {
+    let launch = Launch {
+        program: "/bin/sh".into(),
+        arguments: arguments.iter().map(Into::into).collect(),
+        log: log.to_owned(),
+        inherited: Vec::new(),
+        priority: Priority::Ordinary,
+        group,
+    };
+    launch.spawn().unwrap()
+}
