@@ -172,6 +172,12 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_done() {
     assert!(over.to_string().contains("2048 MB") && over.hint().unwrap().contains("delete"), "{over}");
     world.padding_bytes.store(0, Ordering::Relaxed);
 
+    // The copy is on the disk twice for a while if the host's memory has no room for it.
+    world.available_bytes.store((1 << 30) + (255 << 20), Ordering::Relaxed);
+    world.available_mb.store(100, Ordering::Relaxed);
+    assert_eq!(refusal("b", true).await.code(), "no_space");
+    world.available_mb.store(1 << 20, Ordering::Relaxed);
+
     // The reserve is there, but not the workspace's memory beside it.
     world.available_bytes.store((1 << 30) + (127 << 20), Ordering::Relaxed);
     assert_eq!(refusal("b", true).await.code(), "no_space");

@@ -303,7 +303,6 @@ impl Hypervisor {
             None => None,
         };
         Qcow2Storage.settle(&spec.data_dir, head.as_deref(), known).await?;
-        memory::settle(&spec.data_dir, known)?;
         self.compact(spec, machine).await;
         Ok(())
     }

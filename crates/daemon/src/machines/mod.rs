@@ -391,6 +391,10 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
 
     fn host_memory(&self) -> Option<HostMemory>;
 
+    /// What a copy of so much memory may take on the host's disk while it is made: more than it does in the end where
+    /// the host's memory has no room for it on its way.
+    fn bytes_while_copying(&self, memory_bytes: u64) -> u64;
+
     /// The file system that holds the workspaces; `None` where it cannot be looked at.
     fn host_space(&self) -> Option<HostSpace> {
         None

@@ -50,7 +50,9 @@ impl Runner {
         self.settle_volume().await?;
         self.may_snapshot(&name).await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
-        let _promise = self.shared.space.promise(self.shared.machines.host_space(), memory_bytes)?;
+        let space = self.shared.machines.host_space();
+        let taken_meanwhile = self.shared.machines.bytes_while_copying(memory_bytes);
+        let _promise = self.shared.space.promise(space, taken_meanwhile)?;
         let operation = || format!("taking snapshot {name}");
         fault::point("snapshot.begun");
         let id = SnapshotId::random();

@@ -610,6 +610,11 @@ impl Machines for Handle {
         Some(HostSpace { total_bytes: 100 << 30, available_bytes })
     }
 
+    fn bytes_while_copying(&self, memory_bytes: u64) -> u64 {
+        let in_memory = self.0.available_mb.load(Ordering::Relaxed) << 20 > memory_bytes;
+        if in_memory { memory_bytes } else { 2 * memory_bytes }
+    }
+
     fn host_memory(&self) -> Option<HostMemory> {
         let available_mb = self.0.available_mb.load(Ordering::Relaxed);
         Some(HostMemory { total_mb: 1 << 20, available_mb })

@@ -99,21 +99,6 @@ pub(crate) fn remove(data_dir: &Path, snapshot: SnapshotId) -> Result<(), FileEr
     files::remove_dir(&dir_of(data_dir, snapshot))
 }
 
-/// Removes memory that was half made, or whose snapshot is not among the known ones.
-pub(crate) fn settle(data_dir: &Path, known: &[SnapshotId]) -> Result<(), FileError> {
-    for entry in fs::read_dir(data_dir).map_err(FileError::at("read", data_dir))?.flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let unknown = name
-            .strip_prefix(PREFIX)
-            .is_some_and(|id| id.parse::<SnapshotId>().is_ok_and(|id| !known.contains(&id)));
-        if unknown || name.starts_with(UNFINISHED) {
-            files::remove_dir(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 /// Loads a copied machine into a RAM file, in a QEMU that never runs it, and saves what is left: the device state.
 pub(super) struct Conversion<'a> {
     pub(super) host: &'a Host,

@@ -73,7 +73,8 @@ impl Taking<'_> {
     async fn disk_and_memory(&self, snapshot: SnapshotId, pivot: &Pivot) -> Result<Duration, SnapshotError> {
         let qmp = self.machine.qmp();
         let overlay = Overlay::open(qmp, pivot).await?;
-        let stream = Stream::new(&self.spec.data_dir, u64::from(self.spec.resources.memory_mb) << 20);
+        let machine_bytes = u64::from(self.spec.resources.memory_mb) << 20;
+        let stream = Stream::new(&self.spec.data_dir, snapshot, machine_bytes);
         self.progress.report("copying its memory while it runs", Some(0.2));
         let events = qmp.events();
         if let Err(error) = qmp.save_running(stream.path()).await {

@@ -389,7 +389,8 @@ async fn settling_drops_what_nobody_knows_and_nothing_else<B: Lab>(bench: Bench<
     bench.lab.add_memory(dir, &format!("memory-{unknown}"));
     bench.lab.add_memory(dir, &format!("memory-{}", SnapshotId::random()));
     let kept = ["console.log", "backup.qcow2", ".hidden", "memory-of-a-summer"];
-    let debris = ["0123456789abcdef.qcow2", ".0123456789abcdef.qcow2.new", ".volume.json.0a1b"];
+    let half_made = format!(".memory-{known}");
+    let debris = ["0123456789abcdef.qcow2", ".0123456789abcdef.qcow2.new", ".volume.json.0a1b", &half_made];
     for name in kept.iter().chain(&debris) {
         bench.lab.add_memory(dir, name);
     }

@@ -125,9 +125,12 @@ fn memory_name(snapshot: SnapshotId) -> String {
     format!("{MEMORY}{snapshot}")
 }
 
-/// Whether a file is one that was being written when somebody crashed.
+/// Whether a file, or a directory of memory, is one that was being written when somebody crashed.
 fn is_half_made(name: &str) -> bool {
     let Some(rest) = name.strip_prefix('.') else { return false };
+    if rest.starts_with(MEMORY) {
+        return true;
+    }
     let of_layer = rest.rsplit_once('.').and_then(|(layer, _)| LayerName::parse(layer));
     rest.starts_with(&format!("{VOLUME_FILE}.")) || of_layer.is_some_and(|layer| layer.is_own())
 }
