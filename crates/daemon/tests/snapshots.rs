@@ -170,6 +170,12 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_done() {
     let over = refusal("b", false).await;
     assert_eq!(over.code(), "disk_quota");
     assert!(over.to_string().contains("2048 MB") && over.hint().unwrap().contains("delete"), "{over}");
+    // There is room for itself, but not for a copy of its memory beside it: its own guest would stand still.
+    world.padding_bytes.store((2 << 30) - (127 << 20), Ordering::Relaxed);
+    let over = refusal("b", true).await;
+    assert_eq!(over.code(), "disk_quota");
+    assert!(over.to_string().contains("its memory may take 128 MB more"), "{over}");
+    assert_eq!(web(&session).await.snapshots.len(), 1);
     world.padding_bytes.store(0, Ordering::Relaxed);
 
     // The copy is on the disk twice for a while if the host's memory has no room for it.
