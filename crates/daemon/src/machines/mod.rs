@@ -98,8 +98,10 @@ pub enum SnapshotFailure {
 /// What a workspace's disk and its snapshots take on the host, the image they are made from left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeUsage {
-    /// All of it: the current state, the snapshots, their memory.
+    /// All of it that nobody else has: the current state, the snapshots, their memory.
     pub used_bytes: u64,
+    /// What counts towards the workspace's limit: what it wrote, shared with forks or not, and nothing it inherited.
+    pub charged_bytes: u64,
     /// What the guest sees.
     pub virtual_bytes: u64,
     pub snapshots: BTreeMap<SnapshotId, SnapshotUsage>,

@@ -99,8 +99,10 @@ impl Runner {
         }
         let limit_bytes = u64::from(self.spec.resources.disk_gb) * GIB;
         match self.volume_usage().await {
-            Some(VolumeUsage { used_bytes, .. }) if used_bytes.saturating_add(memory_bytes) > limit_bytes => {
-                let name = self.name.clone();
+            Some(VolumeUsage { charged_bytes, .. })
+                if charged_bytes.saturating_add(memory_bytes) > limit_bytes =>
+            {
+                let (name, used_bytes) = (self.name.clone(), charged_bytes);
                 Err(OpError::DiskQuota { name, used_bytes, memory_bytes, limit_bytes })
             }
             Some(_) | None => Ok(()),

@@ -590,8 +590,10 @@ impl Machines for Handle {
         let snapshots: std::collections::BTreeMap<_, _> = sizes.collect();
         let frozen: u64 = snapshots.values().map(|sizes| sizes.used_bytes).sum();
         let padding = self.0.padding_bytes.load(Ordering::Relaxed);
+        let used_bytes = volume.content.len() as u64 + frozen + padding;
         Some(VolumeUsage {
-            used_bytes: volume.content.len() as u64 + frozen + padding,
+            used_bytes,
+            charged_bytes: used_bytes,
             virtual_bytes: u64::from(spec.resources.disk_gb) << 30,
             snapshots,
         })
