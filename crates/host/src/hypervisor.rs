@@ -20,6 +20,7 @@ use crate::boot::ladder::Ladder;
 use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
 use crate::boot::rise::as_of_now;
 use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
+use crate::fault;
 use crate::files::FileError;
 use crate::hex;
 use crate::machine::{Machine, Parts, room};
@@ -164,6 +165,7 @@ impl Hypervisor {
         progress: &Progress,
     ) -> Result<Booted, BootError> {
         Qcow2Storage.restore(&spec.data_dir, snapshot).await?;
+        fault::point("restore.switched");
         let memory = memory::of_snapshot(&spec.data_dir, snapshot, &self.memory_inputs(spec));
         self.come_up(spec, memory, progress).await
     }

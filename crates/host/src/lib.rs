@@ -18,6 +18,7 @@ pub mod boot;
 pub mod carry;
 pub mod command;
 pub mod disk;
+pub mod fault;
 pub mod files;
 mod hex;
 pub mod host_memory;

@@ -10,6 +10,7 @@ use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use super::error::SnapshotError;
 use crate::boot::BootError;
 use crate::boot::launch::{Host, Start};
+use crate::fault;
 use crate::files::{self, FileError};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::templates::key::{HostInputs, Inputs, TemplateKind};
@@ -131,6 +132,7 @@ impl Conversion<'_> {
         if let Err(error) = launched.qmp().load_machine(stream, LOAD_DEADLINE).await {
             return Err(convert(launched.explain(error).await));
         }
+        fault::point("snapshot.converting");
         launched.qmp().save_devices(&building.0.join(manifest::DEVICE_STATE), SAVE_DEADLINE).await?;
         launched.qmp().execute("quit", None).await?;
         let gone = tokio::time::timeout(QUIT_DEADLINE, launched.process().wait()).await;
@@ -142,6 +144,7 @@ impl Conversion<'_> {
             sealed.ok_or(SnapshotError::Unreadable)?;
             fs::rename(&building.0, &target).map_err(FileError::at("publish", &target))?;
             files::sync_dir(target.parent().unwrap_or(Path::new("/")))?;
+            fault::point("snapshot.converted");
             Ok(())
         });
         finish.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
