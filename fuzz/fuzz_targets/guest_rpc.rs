@@ -50,6 +50,8 @@ impl Machine for Bare {
         Err(MachineError::NotMachine)
     }
 
+    fn stir(&self, _random: &[u8]) {}
+
     fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
         Err(MachineError::NotMachine)
     }

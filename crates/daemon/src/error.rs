@@ -70,10 +70,10 @@ pub enum OpError {
     #[error(transparent)]
     HostSpace(#[from] HostSpaceShort),
     #[error(
-        "workspace {name} and its snapshots take {} MB of the {} MB it may have",
-        .used_bytes / MIB, .limit_bytes / MIB
+        "workspace {name} and its snapshots take {} MB of the {} MB it may have{}",
+        .used_bytes / MIB, .limit_bytes / MIB, of_memory(*.memory_bytes)
     )]
-    DiskQuota { name: WorkspaceName, used_bytes: u64, limit_bytes: u64 },
+    DiskQuota { name: WorkspaceName, used_bytes: u64, memory_bytes: u64, limit_bytes: u64 },
     #[error("workspace {name} has no snapshot {wanted:?}{}", did_you_mean(.nearest))]
     SnapshotNotFound { name: WorkspaceName, wanted: String, nearest: Option<String>, known: Vec<String> },
     #[error("workspace {name} has a snapshot {snapshot} already")]
@@ -565,6 +565,13 @@ fn forwarded(known: &[u16]) -> String {
         known => {
             format!("; forwarded are: {}", known.iter().map(u16::to_string).collect::<Vec<_>>().join(", "))
         }
+    }
+}
+
+fn of_memory(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => format!(", and a copy of its memory may take {} MB more", bytes / MIB),
     }
 }
 

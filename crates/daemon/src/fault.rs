@@ -1,6 +1,9 @@
 //! Named steps at which a test can have the process die, as a crash or a power cut would.
 //!
-//! Without the feature `fault-injection` the calls are empty.
+//! Without the feature `fault-injection` the calls are empty. Steps within what is done to one machine are in
+//! [`agentiso_host::fault`].
+
+pub use agentiso_host::fault::{SOCKET, VARIABLE};
 
 /// Every step between which a crash must lose nothing, in the order in which a life passes them.
 pub const POINTS: [&str; 44] = [
@@ -50,17 +53,11 @@ pub const POINTS: [&str; 44] = [
     "destroy.erased",
 ];
 
-/// The variable that names the step.
-pub const VARIABLE: &str = "AGENTISO_FAULT";
+/// The steps of handing over a machine that stood ready, which only a daemon with a pool passes.
+pub const CLAIM_POINTS: [&str; 3] = ["claim.taken", "claim.identified", "claim.saved"];
 
-#[cfg(feature = "fault-injection")]
 pub(crate) fn point(name: &str) {
-    debug_assert!(POINTS.contains(&name), "{name} is not in the list of fault points");
-    if std::env::var_os(VARIABLE).is_some_and(|wanted| wanted == name) {
-        std::process::abort();
-    }
+    let known = POINTS.contains(&name) || CLAIM_POINTS.contains(&name);
+    debug_assert!(known, "{name} is not in the list of fault points");
+    agentiso_host::fault::reached(name);
 }
-
-#[cfg(not(feature = "fault-injection"))]
-#[inline(always)]
-pub(crate) fn point(_name: &str) {}

@@ -170,7 +170,19 @@ async fn requests_that_cannot_be_met_are_refused_before_anything_is_done() {
     let over = refusal("b", false).await;
     assert_eq!(over.code(), "disk_quota");
     assert!(over.to_string().contains("2048 MB") && over.hint().unwrap().contains("delete"), "{over}");
+    // There is room for itself, but not for a copy of its memory beside it: its own guest would stand still.
+    world.padding_bytes.store((2 << 30) - (127 << 20), Ordering::Relaxed);
+    let over = refusal("b", true).await;
+    assert_eq!(over.code(), "disk_quota");
+    assert!(over.to_string().contains("its memory may take 128 MB more"), "{over}");
+    assert_eq!(web(&session).await.snapshots.len(), 1);
     world.padding_bytes.store(0, Ordering::Relaxed);
+
+    // The copy is on the disk twice for a while if the host's memory has no room for it.
+    world.available_bytes.store((1 << 30) + (255 << 20), Ordering::Relaxed);
+    world.available_mb.store(100, Ordering::Relaxed);
+    assert_eq!(refusal("b", true).await.code(), "no_space");
+    world.available_mb.store(1 << 20, Ordering::Relaxed);
 
     // The reserve is there, but not the workspace's memory beside it.
     world.available_bytes.store((1 << 30) + (127 << 20), Ordering::Relaxed);

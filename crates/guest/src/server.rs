@@ -60,7 +60,11 @@ pub async fn serve<T: Transport>(transport: T, machine: Arc<dyn Machine>) -> Res
     let mut acceptor = Acceptor::new(transport);
     loop {
         match acceptor.accept().await {
-            Ok(link) => serve_connection(link, &agent).await,
+            Ok(link) => {
+                // Before anything else: a machine that was just restored draws what its siblings draw until then.
+                agent.machine().stir(link.nonce());
+                serve_connection(link, &agent).await;
+            }
             Err(AcceptError::HungUp) => {
                 let transport = acceptor.stream().await.map_err(ServeError::Link)?;
                 if !transport.wait_peer().await.map_err(ServeError::Transport)? {

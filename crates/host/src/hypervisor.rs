@@ -21,6 +21,7 @@ use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
 use crate::boot::rise::as_of_now;
 use crate::cgroup::Cgroups;
 use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
+use crate::fault;
 use crate::files::FileError;
 use crate::hex;
 use crate::machine::{Machine, Parts, room};
@@ -167,6 +168,7 @@ impl Hypervisor {
         progress: &Progress,
     ) -> Result<Booted, BootError> {
         Qcow2Storage.restore(&spec.data_dir, snapshot).await?;
+        fault::point("restore.switched");
         let memory = memory::of_snapshot(&spec.data_dir, snapshot, &self.memory_inputs(spec));
         self.come_up(spec, memory, progress).await
     }
@@ -306,7 +308,6 @@ impl Hypervisor {
             None => None,
         };
         Qcow2Storage.settle(&spec.data_dir, head.as_deref(), known).await?;
-        memory::settle(&spec.data_dir, known)?;
         self.compact(spec, machine).await;
         Ok(())
     }

@@ -19,6 +19,7 @@ pub mod carry;
 pub mod cgroup;
 pub mod command;
 pub mod disk;
+pub mod fault;
 pub mod files;
 mod hex;
 pub mod host_memory;

@@ -1,13 +1,21 @@
 //! The daemon, or a machine, dies in the middle of everything that is done with workspaces and snapshots. Afterwards
 //! it has either happened or not, and everything can still be used and removed.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use agentiso_testkit::{Process, TestHost, eventually, host_or_skip};
+use agentiso_testkit::{Process, TestHost, eventually, host_or_skip, processes_mentioning};
 use serde_json::Value;
 
 /// The daemon ends itself at the step that this variable names.
 const FAULT: &str = "AGENTISO_FAULT";
+
+/// With this one it stands still instead, and says so at the socket it names.
+const SOCKET: &str = "AGENTISO_FAULT_SOCKET";
+
+/// What is said there when the deed is over without having passed the step.
+const OVER: &str = "over";
 
 /// The workspace that all of it is done with. It has two snapshots: `memory`, in which the file says `one` and a process
 /// runs, and `disk`, in which it says `two`.
@@ -18,6 +26,7 @@ const WEB: &str = "web";
 enum Deed {
     Create,
     Snapshot,
+    SnapshotDisk,
     RestoreMemory,
     RestoreDisk,
     Fork,
@@ -32,6 +41,7 @@ impl Deed {
         match self {
             Self::Create => &["create", "other"],
             Self::Snapshot => &["snapshot", "create", WEB, "another", "--memory"],
+            Self::SnapshotDisk => &["snapshot", "create", WEB, "another"],
             Self::RestoreMemory => &["restore", WEB, "memory"],
             Self::RestoreDisk => &["restore", WEB, "disk"],
             Self::Fork => &["fork", WEB, "memory", "other"],
@@ -50,6 +60,7 @@ impl Deed {
             Self::Destroy => Some(Self::Fork),
             Self::Create
             | Self::Snapshot
+            | Self::SnapshotDisk
             | Self::RestoreMemory
             | Self::RestoreDisk
             | Self::Fork
@@ -64,6 +75,7 @@ impl Deed {
             Self::RestoreDisk => Some("two"),
             Self::Create
             | Self::Snapshot
+            | Self::SnapshotDisk
             | Self::Fork
             | Self::Delete
             | Self::Stop
@@ -74,7 +86,7 @@ impl Deed {
 }
 
 /// Every named step of the daemon that these deeds pass. Those of export and import are not among them.
-const STEPS: [(&str, Deed); 34] = [
+const STEPS: [(&str, Deed); 44] = [
     ("create.reserved", Deed::Create),
     ("create.ledgered", Deed::Create),
     ("create.spawned", Deed::Create),
@@ -82,10 +94,18 @@ const STEPS: [(&str, Deed); 34] = [
     ("create.booted", Deed::Create),
     ("create.saved", Deed::Create),
     ("snapshot.begun", Deed::Snapshot),
+    ("snapshot.noted", Deed::SnapshotDisk),
+    ("snapshot.pivoted", Deed::SnapshotDisk),
+    ("snapshot.noted", Deed::Snapshot),
+    ("snapshot.pivoted", Deed::Snapshot),
+    ("snapshot.resumed", Deed::Snapshot),
+    ("snapshot.converting", Deed::Snapshot),
+    ("snapshot.converted", Deed::Snapshot),
     ("snapshot.taken", Deed::Snapshot),
     ("snapshot.ledgered", Deed::Snapshot),
     ("restore.ledgered", Deed::RestoreDisk),
     ("restore.halted", Deed::RestoreDisk),
+    ("restore.switched", Deed::RestoreDisk),
     ("restore.spawned", Deed::RestoreDisk),
     ("restore.recorded", Deed::RestoreMemory),
     ("restore.booted", Deed::RestoreMemory),
@@ -99,6 +119,8 @@ const STEPS: [(&str, Deed); 34] = [
     ("fork.prepared", Deed::Fork),
     ("fork.saved", Deed::Fork),
     ("delete.ledgered", Deed::Delete),
+    ("delete.merging", Deed::Delete),
+    ("delete.merged", Deed::Delete),
     ("delete.removed", Deed::Delete),
     ("stop.ledgered", Deed::Stop),
     ("stop.halted", Deed::Stop),
@@ -111,9 +133,26 @@ const STEPS: [(&str, Deed); 34] = [
     ("destroy.erased", Deed::Destroy),
 ];
 
-/// Moments within a deed at which a machine is killed.
-const MOMENTS: [Duration; 3] =
-    [Duration::from_millis(20), Duration::from_millis(250), Duration::from_millis(800)];
+/// The steps at which every machine there is is killed: of each deed, those that differ for a machine.
+const KILLS: [(&str, Deed); 17] = [
+    ("create.recorded", Deed::Create),
+    ("create.booted", Deed::Create),
+    ("snapshot.pivoted", Deed::SnapshotDisk),
+    ("snapshot.noted", Deed::Snapshot),
+    ("snapshot.pivoted", Deed::Snapshot),
+    ("snapshot.converting", Deed::Snapshot),
+    ("restore.ledgered", Deed::RestoreDisk),
+    ("restore.recorded", Deed::RestoreMemory),
+    ("restore.booted", Deed::RestoreMemory),
+    ("fork.branched", Deed::Fork),
+    ("fork.recorded", Deed::Fork),
+    ("fork.booted", Deed::Fork),
+    ("delete.ledgered", Deed::Delete),
+    ("delete.merging", Deed::Delete),
+    ("stop.ledgered", Deed::Stop),
+    ("start.recorded", Deed::Start),
+    ("destroy.ledgered", Deed::Destroy),
+];
 
 struct Story {
     host: TestHost,
@@ -161,6 +200,10 @@ impl Story {
         if let Some(before) = deed.before() {
             self.host.cli_ok(before.words());
         }
+        if deed == Deed::Delete {
+            // Enough that what lies on the snapshot is worth merging with it.
+            self.sh(WEB, "head -c 3000000 /dev/urandom > /root/filler; sync");
+        }
     }
 
     /// The daemon dies at this step of the deed.
@@ -173,21 +216,46 @@ impl Story {
         self.all_is_well(step, deed);
     }
 
-    /// A machine is killed at this moment of the deed.
-    fn kill(&mut self, moment: Duration, deed: Deed) {
+    /// All machines are killed while the daemon stands still at this step of the deed.
+    fn kill(&mut self, step: &str, deed: Deed) {
         self.prepare(deed);
+        self.host.kill_daemon();
+        let socket = self.host.dir().join("held");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let environment = [(FAULT, step), (SOCKET, socket.to_str().expect("a path"))];
+        let (mut said, mut killed) = (String::new(), Vec::new());
         std::thread::scope(|scope| {
-            scope.spawn(|| self.host.cli(deed.words()));
-            std::thread::park_timeout(moment);
-            // Each of them in turn, over the moments.
-            let machines = self.host.machines();
-            if let Some(pid) = machines.get(moment.subsec_millis() as usize % machines.len().max(1))
-                && let Some(machine) = Process::open(*pid)
-            {
-                machine.kill();
+            scope.spawn(|| {
+                self.host.cli_in(&environment, deed.words());
+                if let Ok(mut stream) = UnixStream::connect(&socket) {
+                    stream.write_all(OVER.as_bytes()).expect("it is said");
+                }
+            });
+            let (mut held, _) = listener.accept().expect("somebody comes");
+            held.read_to_string(&mut said).expect("a step");
+            if said == step {
+                killed = self.kill_machines();
             }
+            // Whoever passes the step again, or has come to the end, finds nobody.
+            std::fs::remove_file(&socket).expect("the socket goes");
         });
-        self.all_is_well(&format!("{moment:?}"), deed);
+        assert_eq!(said, step, "{deed:?} does not pass it");
+        assert!(!killed.is_empty(), "{step}: there was no machine that could be killed");
+        let carries = |found: &Value| found["pid"].as_i64().is_some_and(|pid| killed.contains(&pid));
+        eventually("their end is noticed", Duration::from_secs(30), || {
+            !self.json(&["ps"]).iter().any(|found| found["state"] == "running" && carries(found))
+        });
+        self.all_is_well(step, deed);
+    }
+
+    /// Kills every QEMU, also one that only turns a copy of memory into another form, and returns their pids.
+    fn kill_machines(&self) -> Vec<i64> {
+        let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let all = processes_mentioning(self.host.dir()).into_iter();
+        let machines: Vec<Process> =
+            all.filter(|pid| comm(*pid).starts_with("qemu")).filter_map(Process::open).collect();
+        machines.iter().for_each(Process::kill);
+        machines.iter().map(|machine| i64::from(machine.pid)).collect()
     }
 
     /// Everything is there and can be used, and what the deed made goes away again.
@@ -246,14 +314,10 @@ fn a_daemon_that_dies_at_any_step_has_either_done_it_or_not() {
 }
 
 #[test]
-fn a_machine_that_dies_at_any_moment_takes_nothing_along() {
+fn a_machine_that_dies_at_any_step_takes_nothing_along() {
     let mut story = Story::begin(host_or_skip!());
-    for deed in
-        [Deed::Create, Deed::Snapshot, Deed::RestoreMemory, Deed::RestoreDisk, Deed::Fork, Deed::Delete]
-    {
-        for moment in MOMENTS {
-            story.kill(moment, deed);
-        }
+    for (step, deed) in KILLS {
+        story.kill(step, deed);
     }
     story.end();
 }

@@ -1,12 +1,15 @@
 //! New machines from a snapshot of another, each a machine of its own.
 
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use agentiso_testkit::{HostOptions, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 /// What must differ between two machines, by name.
-const OF_ITS_OWN: [(&str, &str); 7] = [
+const OF_ITS_OWN: [(&str, &str); 9] = [
     ("host name", "hostname"),
     ("machine id", "cat /etc/machine-id"),
     ("MAC address", "cat /sys/class/net/eth0/address"),
@@ -17,7 +20,78 @@ const OF_ITS_OWN: [(&str, &str); 7] = [
     ("urandom", "od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'"),
     ("getrandom", "python3 -c 'import os; print(os.getrandom(32).hex())'"),
     ("uuid", "cat /proc/sys/kernel/random/uuid"),
+    ("secrets", "python3 -c 'import secrets; print(secrets.token_hex(32))'"),
+    ("uuid4", "python3 -c 'import uuid; print(uuid.uuid4())'"),
 ];
+
+/// Draws when it is asked to, with what it had loaded and opened before.
+const DRAW: &str = r#"
+import os, secrets, time, uuid
+secrets.token_hex(1), uuid.uuid4()
+open("/run/ready", "w").close()
+while not os.path.exists("/run/draw"): time.sleep(0.05)
+with open("/run/drawing", "w") as out: print(secrets.token_hex(32), uuid.uuid4(), file=out)
+os.rename("/run/drawing", "/run/drawn")
+"#;
+
+#[test]
+fn a_process_of_the_snapshot_draws_other_random_numbers_in_every_fork() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    source.write("/root/draw.py", DRAW);
+    source.sh("nohup python3 /root/draw.py >/dev/null 2>&1 & while [ ! -e /run/ready ]; do sleep 0.1; done");
+    source.snapshot_with_memory("m");
+    let forks = source.fork_many("m", 2, "twin");
+    let drawn = |machine: &TestWorkspace<'_>| {
+        machine.sh("touch /run/draw; while [ ! -e /run/drawn ]; do sleep 0.05; done; cat /run/drawn")
+    };
+    let all: Vec<String> = forks.iter().chain([&source]).map(drawn).collect();
+    let words: BTreeSet<&str> = all.iter().flat_map(|line| line.split_whitespace()).collect();
+    assert_eq!(words.len(), 2 * 3, "{all:?}");
+}
+
+/// Answers every piece with how many there were.
+const COUNT: &str = r#"
+import socket
+listener = socket.create_server(("0.0.0.0", 8000))
+connection, _ = listener.accept()
+count = 0
+while piece := connection.recv(100):
+    count += 1
+    connection.sendall(b"%d %s" % (count, piece))
+"#;
+
+#[test]
+fn a_connection_of_the_source_goes_on_while_it_is_copied_and_forked() {
+    let host = host_or_skip!();
+    let client = host.client();
+    let source = client.workspace_with(json!({"name": "source"}));
+    source.write("/root/count.py", COUNT);
+    // Port 8000, as the kernel writes it.
+    source.sh("nohup python3 /root/count.py >/dev/null 2>&1 & until grep -q ':1F40 ' /proc/net/tcp; do sleep 0.1; done");
+    let forward = source.tool("port_forward", json!({"action": "add", "guest_port": 8000})).json();
+    let port = u16::try_from(forward["host_port"].as_u64().expect("a port")).expect("a port");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a deadline");
+    let mut say = |word: &str| {
+        stream.write_all(word.as_bytes()).expect("it is sent");
+        let mut answer = [0; 100];
+        let count = stream.read(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer[..count]).into_owned()
+    };
+    assert_eq!(say("before"), "1 before");
+    source.snapshot_with_memory("m");
+    assert_eq!(say("copied"), "2 copied");
+    let forks = source.fork_many("m", 2, "twin");
+    // Those that have the other end in their memory as well do not answer on it.
+    assert_eq!(say("forked"), "3 forked");
+    for fork in forks {
+        assert_eq!(fork.sh("hostname"), fork.name);
+        fork.destroy();
+    }
+    assert_eq!(say("alone"), "4 alone");
+}
 
 fn assert_no_identity_is_shared(machines: &[&TestWorkspace<'_>]) {
     for (what, command) in OF_ITS_OWN {

@@ -2,12 +2,35 @@
 
 use std::time::Duration;
 
-use agentiso_testkit::{HostOptions, TestHost, eventually, host_or_skip};
-use serde_json::json;
+use agentiso_e2e::internet::{OTHER_SERVER, SERVER};
+use agentiso_e2e::internet_or_skip;
+use agentiso_testkit::{Client, HostOptions, TestHost, TestWorkspace, eventually, host_or_skip};
+use serde_json::{Value, json};
+
+const POOL: &str = "[pool]\nenabled = true\nmin_size = 1\ntarget_free = 1\n";
 
 fn pooled() -> TestHost {
-    let config = "[pool]\nenabled = true\nmin_size = 1\ntarget_free = 1\n".to_owned();
-    TestHost::start_with(HostOptions { config, ..HostOptions::default() })
+    TestHost::start_with(HostOptions { config: POOL.to_owned(), ..HostOptions::default() })
+}
+
+/// A workspace that was a machine of the pool before.
+fn claimed<'a>(client: &'a Client, arguments: &Value) -> TestWorkspace<'a> {
+    let mut found = None;
+    eventually("one comes from the pool", Duration::from_secs(110), || {
+        let made = client.workspace_with(arguments.clone());
+        match made.created["from_pool"] == true {
+            true => found = Some(made),
+            false => made.destroy(),
+        }
+        found.is_some()
+    });
+    found.expect("one was found")
+}
+
+/// Whether a program in the guest gets through to a port.
+fn reaches(ws: &TestWorkspace<'_>, address: &str) -> bool {
+    let connect = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); connect(S, sockaddr_in(80, inet_aton($ARGV[0]))) or exit 1";
+    ws.exec(&format!("perl -e '{connect}' {address}")).exit_code == 0
 }
 
 /// Whether a guest of the pool has said on its console that it is up.
@@ -73,4 +96,72 @@ fn a_pool_is_gone_with_its_daemon_and_swept_after_a_crash() {
     drop(client);
     host.stop_daemon();
     eventually("nothing is left", Duration::from_secs(60), || host.machines().is_empty());
+}
+
+#[test]
+fn a_machine_from_the_pool_has_its_policy_its_clock_and_random_numbers_of_its_own() {
+    let internet = internet_or_skip!();
+    let host = host_or_skip!(internet.host_options(POOL));
+    let client = host.client();
+    let policy = json!({ "network_policy": { "allow_cidrs": [format!("{SERVER}/32")] } });
+    let first = claimed(&client, &policy);
+    assert!(reaches(&first, SERVER), "what is allowed is reached");
+    assert!(!reaches(&first, OTHER_SERVER), "and nothing else");
+    let second = claimed(&client, &json!({}));
+    assert!(!reaches(&second, SERVER), "a policy is one workspace's");
+    for ws in [&first, &second] {
+        let now =
+            || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let before = now();
+        let there: f64 = ws.sh("date +%s.%N").parse().expect("a time");
+        assert!(before - there <= 1.0 && there - now() <= 1.0, "the clock says {there}, not {before}");
+    }
+    let own = [
+        "cat /sys/class/net/eth0/address",
+        "cat /etc/machine-id",
+        "od -An -tx1 -N32 /dev/urandom",
+        "cat /proc/sys/kernel/random/uuid",
+        "python3 -c 'import secrets; print(secrets.token_hex(32))'",
+    ];
+    for command in own {
+        assert_ne!(first.sh(command), second.sh(command), "{command}");
+    }
+    first.destroy();
+    second.destroy();
+}
+
+/// The daemon ends itself at the step that this variable names.
+const FAULT: &str = "AGENTISO_FAULT";
+
+#[test]
+fn a_machine_that_was_being_handed_over_when_the_daemon_died_is_whole_or_gone() {
+    drop(host_or_skip!());
+    let host = pooled();
+    for step in ["claim.taken", "claim.identified", "claim.saved"] {
+        host.stop_daemon();
+        host.cli_in(&[(FAULT, step)], &["ps"]);
+        eventually("the daemon dies of a claim", Duration::from_secs(110), || {
+            let made = host.cli(&["create", "web"]);
+            // One that was made anew has not passed the step.
+            if made.status.success() {
+                host.cli_ok(&["rm", "web"]);
+            }
+            !made.status.success()
+        });
+        eventually("the daemon is dead", Duration::from_secs(30), || host.daemon().is_none());
+        let all: Value = serde_json::from_str(&host.cli_ok(&["ps", "--json"])).expect("JSON");
+        let names: Vec<&str> =
+            all.as_array().expect("a list").iter().filter_map(|ws| ws["name"].as_str()).collect();
+        assert_eq!(names, if step == "claim.saved" { vec!["web"] } else { Vec::new() }, "{step}");
+        if !names.is_empty() {
+            assert_eq!(host.cli_ok(&["exec", "web", "--", "hostname"]), "web\n");
+            host.cli_ok(&["rm", "web"]);
+        }
+        // One that stands ready, with the one directory it has; nothing of the one that was claimed.
+        eventually("only the pool's own is left", Duration::from_secs(60), || {
+            host.machines().len() == 1 && host.workspace_dirs() == 1
+        });
+    }
+    host.stop_daemon();
+    host.assert_no_workspaces_left();
 }

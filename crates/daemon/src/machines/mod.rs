@@ -98,8 +98,10 @@ pub enum SnapshotFailure {
 /// What a workspace's disk and its snapshots take on the host, the image they are made from left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeUsage {
-    /// All of it: the current state, the snapshots, their memory.
+    /// All of it that nobody else has: the current state, the snapshots, their memory.
     pub used_bytes: u64,
+    /// What counts towards the workspace's limit: what it wrote, shared with forks or not, and nothing it inherited.
+    pub charged_bytes: u64,
     /// What the guest sees.
     pub virtual_bytes: u64,
     pub snapshots: BTreeMap<SnapshotId, SnapshotUsage>,
@@ -390,6 +392,10 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     }
 
     fn host_memory(&self) -> Option<HostMemory>;
+
+    /// What a copy of so much memory may take on the host's disk while it is made: more than it does in the end where
+    /// the host's memory has no room for it on its way.
+    fn bytes_while_copying(&self, memory_bytes: u64) -> u64;
 
     /// The file system that holds the workspaces; `None` where it cannot be looked at.
     fn host_space(&self) -> Option<HostSpace> {

@@ -134,11 +134,14 @@ async fn from_standby(
     let machine = Arc::clone(&standby.machine);
     // Whoever undoes this must know what to end.
     runner.shared.set_status(&runner.id, Status::Creating { machine: Some(machine.record()) });
+    fault::point("claim.taken");
     let began = Instant::now();
     match machine.identify(&runner.spec).await {
         Ok(()) => {
             let boot_time = began.elapsed();
+            fault::point("claim.identified");
             runner.come_up(Booted { machine, rung: Rung::Pool, boot_time, warning: None }).await?;
+            fault::point("claim.saved");
             Ok(None)
         }
         Err(failure) => {

@@ -48,9 +48,11 @@ impl Runner {
             return Err(OpError::StillAttaching { name: self.name.clone() });
         };
         self.settle_volume().await?;
-        self.may_snapshot(&name).await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
-        let _promise = self.shared.space.promise(self.shared.machines.host_space(), memory_bytes)?;
+        self.may_snapshot(&name, memory_bytes).await?;
+        let space = self.shared.machines.host_space();
+        let taken_meanwhile = self.shared.machines.bytes_while_copying(memory_bytes);
+        let _promise = self.shared.space.promise(space, taken_meanwhile)?;
         let operation = || format!("taking snapshot {name}");
         fault::point("snapshot.begun");
         let id = SnapshotId::random();
@@ -88,16 +90,20 @@ impl Runner {
         Ok(Taken { id, pause: taken.pause })
     }
 
-    /// Whether the books, and the disk the workspace may take, have room for one more.
-    async fn may_snapshot(&self, name: &SnapshotName) -> Result<(), OpError> {
+    /// Whether the books, and the disk the workspace may take, have room for one more. How much of its memory a machine
+    /// has touched is known only when it is copied; one that does not fit would have its own guest stand still.
+    async fn may_snapshot(&self, name: &SnapshotName, memory_bytes: u64) -> Result<(), OpError> {
         let limit = self.shared.config.resources.max_snapshots_per_workspace;
         if let Some(workspace) = self.shared.workspace(&self.id) {
             workspace.snapshots.admit(&self.name, name, limit)?;
         }
         let limit_bytes = u64::from(self.spec.resources.disk_gb) * GIB;
         match self.volume_usage().await {
-            Some(VolumeUsage { used_bytes, .. }) if used_bytes > limit_bytes => {
-                Err(OpError::DiskQuota { name: self.name.clone(), used_bytes, limit_bytes })
+            Some(VolumeUsage { charged_bytes, .. })
+                if charged_bytes.saturating_add(memory_bytes) > limit_bytes =>
+            {
+                let (name, used_bytes) = (self.name.clone(), charged_bytes);
+                Err(OpError::DiskQuota { name, used_bytes, memory_bytes, limit_bytes })
             }
             Some(_) | None => Ok(()),
         }

@@ -590,8 +590,10 @@ impl Machines for Handle {
         let snapshots: std::collections::BTreeMap<_, _> = sizes.collect();
         let frozen: u64 = snapshots.values().map(|sizes| sizes.used_bytes).sum();
         let padding = self.0.padding_bytes.load(Ordering::Relaxed);
+        let used_bytes = volume.content.len() as u64 + frozen + padding;
         Some(VolumeUsage {
-            used_bytes: volume.content.len() as u64 + frozen + padding,
+            used_bytes,
+            charged_bytes: used_bytes,
             virtual_bytes: u64::from(spec.resources.disk_gb) << 30,
             snapshots,
         })
@@ -608,6 +610,11 @@ impl Machines for Handle {
     fn host_space(&self) -> Option<HostSpace> {
         let available_bytes = self.0.available_bytes.load(Ordering::Relaxed);
         Some(HostSpace { total_bytes: 100 << 30, available_bytes })
+    }
+
+    fn bytes_while_copying(&self, memory_bytes: u64) -> u64 {
+        let in_memory = self.0.available_mb.load(Ordering::Relaxed) << 20 > memory_bytes;
+        if in_memory { memory_bytes } else { 2 * memory_bytes }
     }
 
     fn host_memory(&self) -> Option<HostMemory> {

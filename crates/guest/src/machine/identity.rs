@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use agentiso_protocol::limits;
+use agentiso_protocol::link::NONCE_BYTES;
 use agentiso_protocol::schema::v1;
 use rustix::system::sethostname;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
@@ -22,6 +23,11 @@ use crate::files::replace_file;
 /// Requests of the kernel's random number generator, from `linux/random.h`.
 const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
 const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
+
+/// The least that is worth starting anew from: 128 bits.
+const MIN_STIRRED_BYTES: usize = 16;
+
+const _: () = assert!(NONCE_BYTES >= MIN_STIRRED_BYTES, "a connection's name is enough");
 
 const FILE_MODE: Option<u32> = Some(0o644);
 
@@ -55,6 +61,15 @@ pub(super) fn identify(
     let interface = network::configure(initramfs, &addresses)?;
     write_resolv_conf(&resolv_conf(&dns))?;
     Ok(v1::IdentifyResponse { interface })
+}
+
+/// Makes siblings differ as soon as the host can be heard, well before they are identified. Each bit of what the host
+/// drew at random counts in full; of fewer than would keep anybody from guessing, none is taken.
+pub(super) fn stir(random: &[u8]) -> io::Result<()> {
+    if random.len() < MIN_STIRRED_BYTES {
+        return Ok(());
+    }
+    reseed(random)
 }
 
 /// Sets the clock to this time if it is behind it, and returns by how much. The time was true when it was sent, so a

@@ -40,6 +40,8 @@ pub trait Machine: Debug + Send + Sync + 'static {
     fn grow_root(&self, expected_bytes: u64) -> Result<v1::GrowRootResponse, MachineError>;
     /// Makes the machine itself.
     fn identify(&self, request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError>;
+    /// Mixes bytes that the host drew at random into the machine's random numbers. Unlike the rest, it does not block.
+    fn stir(&self, random: &[u8]);
     /// Brings the clock up to date.
     fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError>;
     /// Ends all processes and leaves the disk clean.
@@ -76,6 +78,8 @@ impl Machine for NoMachine {
     fn identify(&self, _request: &v1::IdentifyRequest) -> Result<v1::IdentifyResponse, MachineError> {
         Err(MachineError::NotMachine)
     }
+
+    fn stir(&self, _random: &[u8]) {}
 
     fn catch_up(&self, _request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
         Err(MachineError::NotMachine)

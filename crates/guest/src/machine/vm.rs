@@ -103,6 +103,12 @@ impl Machine for Vm {
         Ok(response)
     }
 
+    fn stir(&self, random: &[u8]) {
+        if let Err(error) = identity::stir(random) {
+            console::log(format_args!("random numbers were not stirred: {error}"));
+        }
+    }
+
     fn catch_up(&self, request: &v1::CatchUpRequest) -> Result<v1::CatchUpResponse, MachineError> {
         Ok(v1::CatchUpResponse { behind_ns: identity::catch_up(request.realtime_ns)? })
     }

@@ -102,6 +102,9 @@ pub enum SizesOf {
 pub struct VolumeSizes {
     /// What it takes on the host and would give back if it were deleted: no image, nothing a fork shares.
     pub used_bytes: u64,
+    /// What counts towards its limit: all that was written for it, whether a fork shares it or not, and nothing that it
+    /// inherited when it was forked itself.
+    pub charged_bytes: u64,
     /// What the guest sees.
     pub virtual_bytes: u64,
     pub snapshots: BTreeMap<SnapshotId, SnapshotSizes>,

@@ -30,6 +30,10 @@ pub(super) struct Volume {
     /// Layers that hold what several hold, so that a chain of layers does not become long.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) keyframes: BTreeSet<LayerName>,
+    /// How much of a layer was there when the volume was forked off: others wrote it, and it counts for them. Records
+    /// of versions that did not note it have none; [`Open::at`](super::engine) makes the best of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) inherited: Option<BTreeMap<LayerName, u64>>,
 }
 
 /// A snapshot that was begun. Whether the machine has moved from the one to the other is not known here.
@@ -66,6 +70,7 @@ impl Volume {
             merging: None,
             flattening: None,
             keyframes: BTreeSet::new(),
+            inherited: Some(BTreeMap::new()),
         }
     }
 
@@ -87,6 +92,19 @@ impl Volume {
         let pivot = self.pivot.iter().flat_map(|pivot| [&pivot.from, &pivot.to]);
         let keyframe = self.flattening.iter().map(|note| &note.file);
         self.snapshots.values().chain([&self.head]).chain(pivot).chain(keyframe).collect()
+    }
+
+    /// How much of a layer others wrote.
+    pub(super) fn inherited_bytes(&self, layer: &LayerName) -> u64 {
+        self.inherited.as_ref().and_then(|inherited| inherited.get(layer)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn inherit(&mut self, layer: LayerName, bytes: u64) {
+        let inherited = self.inherited.get_or_insert_default();
+        match bytes {
+            0 => inherited.remove(&layer),
+            bytes => inherited.insert(layer, bytes),
+        };
     }
 
     /// Whoever asked for the one layer asks for the other from then on.
@@ -111,8 +129,18 @@ mod tests {
         volume.pivot = Some(PivotNote { snapshot: id, from: LayerName::first(), to: to.clone() });
         volume.merging = Some(MergeNote { child: to.clone(), into: LayerName::first() });
         volume.flattening = Some(KeyframeNote { file: to.clone(), top: LayerName::first() });
-        volume.keyframes.insert(to);
+        volume.keyframes.insert(to.clone());
+        volume.inherit(to.clone(), 1 << 20);
+        assert_eq!(volume.inherited_bytes(&to), 1 << 20);
         assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
+    }
+
+    #[test]
+    fn a_record_that_does_not_say_what_was_inherited_is_read() {
+        let text = r#"{ "schema": 1, "virtual_bytes": 512, "head": "disk.qcow2", "snapshots": {} }"#;
+        let volume = Volume::parse(text).unwrap();
+        assert_eq!(volume.inherited, None);
+        assert_eq!(volume.inherited_bytes(&LayerName::first()), 0);
     }
 
     #[test]

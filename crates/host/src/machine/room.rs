@@ -1,11 +1,10 @@
 //! How much a workspace may still write: within its own limit, snapshots included, and with room on the host.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::statvfs;
 
+use crate::disk::{DiskError, Qcow2Storage, SizesOf};
 use crate::files::FileError;
 use crate::spec::MachineSpec;
 
@@ -21,17 +20,17 @@ fn limit(spec: &MachineSpec) -> u64 {
 }
 
 /// The length up to which the file that a guest writes to may grow.
-pub(crate) fn longest_head(spec: &MachineSpec, head: &Path) -> Result<u64, FileError> {
+pub(crate) fn longest_head(spec: &MachineSpec, head: &Path) -> Result<u64, DiskError> {
     let length = head.metadata().map_err(FileError::at("read", head))?.len();
-    let left = limit(spec).saturating_sub(used(&spec.data_dir)?);
+    let left = limit(spec).saturating_sub(charged(&spec.data_dir)?);
     // QEMU tells of the first write beyond it; zero would mean that it never does.
     Ok(length.saturating_add(left).max(1))
 }
 
 /// What keeps a guest from writing on, if anything does.
-pub(crate) fn missing(spec: &MachineSpec) -> Result<Option<String>, FileError> {
+pub(crate) fn missing(spec: &MachineSpec) -> Result<Option<String>, DiskError> {
     let dir = &spec.data_dir;
-    let (used, limit) = (used(dir)?, limit(spec));
+    let (used, limit) = (charged(dir)?, limit(spec));
     if used >= limit {
         let gb = spec.resources.disk_gb;
         return Ok(Some(format!(
@@ -45,36 +44,7 @@ pub(crate) fn missing(spec: &MachineSpec) -> Result<Option<String>, FileError> {
     Ok((free < HOST_ROOM).then(|| format!("the host's disk is full ({} MB free)", free >> 20)))
 }
 
-/// The blocks of the files that belong to this directory alone: a layer that others have a link to is not counted.
-fn used(dir: &Path) -> Result<u64, FileError> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(dir).map_err(FileError::at("read", dir))?.flatten() {
-        // What goes away while we look takes no space.
-        let Ok(meta) = entry.metadata() else { continue };
-        if meta.is_dir() {
-            bytes += used(&entry.path())?;
-        } else if meta.is_file() && meta.nlink() == 1 {
-            bytes += meta.blocks() * 512;
-        }
-    }
-    Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_this_directorys_alone_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("memory")).unwrap();
-        for name in ["layer", "memory/ram", "shared"] {
-            fs::write(dir.path().join(name), vec![1; 1 << 16]).unwrap();
-        }
-        let all = used(dir.path()).unwrap();
-        assert_eq!(all, 3 << 16);
-        let other = tempfile::tempdir_in(dir.path().parent().unwrap()).unwrap();
-        fs::hard_link(dir.path().join("shared"), other.path().join("shared")).unwrap();
-        assert_eq!(used(dir.path()).unwrap(), 2 << 16);
-    }
+/// What the workspace's disk and snapshots take of its limit.
+fn charged(dir: &Path) -> Result<u64, DiskError> {
+    Ok(Qcow2Storage::sizes_now(dir, SizesOf::NoSnapshot)?.charged_bytes)
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::SnapshotError;
 use super::take::{Overlay, undo};
 use crate::disk::{KeyframeDue, Merge, Qcow2Storage, Storage};
+use crate::fault;
 use crate::qmp::{QmpClient, QmpError};
 
 /// One merge copies what the upper layer holds. What takes longer is tried again when the next snapshot goes.
@@ -71,12 +72,14 @@ pub(crate) async fn online(
         let (child, into) = (node(&merge.child)?, node(&merge.into)?);
         Qcow2Storage.begin_merge(dir, &merge).await?;
         tracing::debug!(?merge, %child, %into, "merging two layers");
+        fault::point("delete.merging");
         tokio::select! {
             biased;
             committed = commit(qmp, &child, &into, &merge) => committed?,
             // What is merged so far does no harm, and the rest is merged another time.
             () = interrupted.cancelled() => return Ok(qmp.end_merge().await?),
         }
+        fault::point("delete.merged");
         Qcow2Storage.merged_online(dir, &merge).await?;
     }
     Ok(())

@@ -10,6 +10,7 @@ use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use super::error::SnapshotError;
 use crate::boot::BootError;
 use crate::boot::launch::{Host, Start};
+use crate::fault;
 use crate::files::{self, FileError};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::templates::key::{HostInputs, Inputs, TemplateKind};
@@ -99,21 +100,6 @@ pub(crate) fn remove(data_dir: &Path, snapshot: SnapshotId) -> Result<(), FileEr
     files::remove_dir(&dir_of(data_dir, snapshot))
 }
 
-/// Removes memory that was half made, or whose snapshot is not among the known ones.
-pub(crate) fn settle(data_dir: &Path, known: &[SnapshotId]) -> Result<(), FileError> {
-    for entry in fs::read_dir(data_dir).map_err(FileError::at("read", data_dir))?.flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let unknown = name
-            .strip_prefix(PREFIX)
-            .is_some_and(|id| id.parse::<SnapshotId>().is_ok_and(|id| !known.contains(&id)));
-        if unknown || name.starts_with(UNFINISHED) {
-            files::remove_dir(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 /// Loads a copied machine into a RAM file, in a QEMU that never runs it, and saves what is left: the device state.
 pub(super) struct Conversion<'a> {
     pub(super) host: &'a Host,
@@ -146,6 +132,7 @@ impl Conversion<'_> {
         if let Err(error) = launched.qmp().load_machine(stream, LOAD_DEADLINE).await {
             return Err(convert(launched.explain(error).await));
         }
+        fault::point("snapshot.converting");
         launched.qmp().save_devices(&building.0.join(manifest::DEVICE_STATE), SAVE_DEADLINE).await?;
         launched.qmp().execute("quit", None).await?;
         let gone = tokio::time::timeout(QUIT_DEADLINE, launched.process().wait()).await;
@@ -157,6 +144,7 @@ impl Conversion<'_> {
             sealed.ok_or(SnapshotError::Unreadable)?;
             fs::rename(&building.0, &target).map_err(FileError::at("publish", &target))?;
             files::sync_dir(target.parent().unwrap_or(Path::new("/")))?;
+            fault::point("snapshot.converted");
             Ok(())
         });
         finish.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))

@@ -12,6 +12,7 @@ use super::memory::{self, Conversion};
 use super::stream::Stream;
 use crate::boot::launch::Host;
 use crate::disk::{Pivot, Qcow2Storage, Storage};
+use crate::fault;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::qmp::{Event, QmpClient, QmpError, node_name};
@@ -40,6 +41,7 @@ impl Taking<'_> {
         // What the guest was told is written is on its disk from here on, with memory or without.
         self.machine.agent().await?.sync().await?;
         let pivot = Qcow2Storage.begin_snapshot(dir, snapshot).await?;
+        fault::point("snapshot.noted");
         let taken = match include_memory {
             false => self.disk(&pivot).await,
             true => self.disk_and_memory(snapshot, &pivot).await,
@@ -67,13 +69,16 @@ impl Taking<'_> {
         let overlay = Overlay::open(self.machine.qmp(), pivot).await?;
         let began = Instant::now();
         overlay.pivot().await?;
-        Ok(began.elapsed())
+        let pause = began.elapsed();
+        fault::point("snapshot.pivoted");
+        Ok(pause)
     }
 
     async fn disk_and_memory(&self, snapshot: SnapshotId, pivot: &Pivot) -> Result<Duration, SnapshotError> {
         let qmp = self.machine.qmp();
         let overlay = Overlay::open(qmp, pivot).await?;
-        let stream = Stream::new(&self.spec.data_dir, u64::from(self.spec.resources.memory_mb) << 20);
+        let machine_bytes = u64::from(self.spec.resources.memory_mb) << 20;
+        let stream = Stream::new(&self.spec.data_dir, snapshot, machine_bytes);
         self.progress.report("copying its memory while it runs", Some(0.2));
         let events = qmp.events();
         if let Err(error) = qmp.save_running(stream.path()).await {
@@ -82,8 +87,10 @@ impl Taking<'_> {
         }
         // It stands still, and its memory and its disk are of the same instant.
         let pivoted = overlay.pivot().await;
+        fault::point("snapshot.pivoted");
         // Whatever became of the snapshot, the machine goes on.
         self.machine.resume().await?;
+        fault::point("snapshot.resumed");
         pivoted?;
         let pause = pause(events);
         tracing::debug!(workspace = %self.spec.id, ?pause, "its memory was copied");

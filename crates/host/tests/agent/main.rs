@@ -7,5 +7,6 @@ mod hostile;
 mod jobs;
 mod local;
 mod resync;
+mod stirred;
 mod support;
 mod trees;

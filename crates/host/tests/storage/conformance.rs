@@ -48,27 +48,27 @@ for_every_backend! {
 }
 
 /// One backend, one volume, and shorthands.
-struct Bench<B: Lab> {
-    lab: B,
-    storage: B::Backend,
-    dir: PathBuf,
+pub(crate) struct Bench<B: Lab> {
+    pub(crate) lab: B,
+    pub(crate) storage: B::Backend,
+    pub(crate) dir: PathBuf,
 }
 
 impl<B: Lab> Bench<B> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let lab = B::new();
         Self { storage: lab.backend(), dir: lab.directory("volume"), lab }
     }
 
-    async fn create(&self) -> PathBuf {
+    pub(crate) async fn create(&self) -> PathBuf {
         self.storage.create_from_image(&self.dir, &self.lab.image(), VIRTUAL).await.unwrap()
     }
 
-    async fn write(&self, dir: &Path, block: u64, value: u8) {
+    pub(crate) async fn write(&self, dir: &Path, block: u64, value: u8) {
         self.lab.write(&self.storage.head(dir).await.unwrap(), block, value);
     }
 
-    async fn snapshot(&self, dir: &Path) -> SnapshotId {
+    pub(crate) async fn snapshot(&self, dir: &Path) -> SnapshotId {
         let id = SnapshotId::random();
         let pivot = self.storage.begin_snapshot(dir, id).await.unwrap();
         self.storage.finish_snapshot(dir, id).await.unwrap();
@@ -84,7 +84,7 @@ impl<B: Lab> Bench<B> {
         self.lab.content(&self.storage.chain(dir, Some(id)).await.unwrap()[0])
     }
 
-    async fn merge_all(&self, dir: &Path) {
+    pub(crate) async fn merge_all(&self, dir: &Path) {
         while let Some(merge) = self.storage.redundant(dir).await.unwrap().first() {
             self.storage.merge_offline(dir, merge).await.unwrap();
         }
@@ -389,7 +389,8 @@ async fn settling_drops_what_nobody_knows_and_nothing_else<B: Lab>(bench: Bench<
     bench.lab.add_memory(dir, &format!("memory-{unknown}"));
     bench.lab.add_memory(dir, &format!("memory-{}", SnapshotId::random()));
     let kept = ["console.log", "backup.qcow2", ".hidden", "memory-of-a-summer"];
-    let debris = ["0123456789abcdef.qcow2", ".0123456789abcdef.qcow2.new", ".volume.json.0a1b"];
+    let half_made = format!(".memory-{known}");
+    let debris = ["0123456789abcdef.qcow2", ".0123456789abcdef.qcow2.new", ".volume.json.0a1b", &half_made];
     for name in kept.iter().chain(&debris) {
         bench.lab.add_memory(dir, name);
     }

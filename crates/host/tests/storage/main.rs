@@ -1,5 +1,6 @@
 //! Volumes, judged by what is read from them: one suite for every backend, and random stories against a model.
 
+mod charges;
 mod conformance;
 mod faulty;
 mod lab;

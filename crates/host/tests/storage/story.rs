@@ -106,6 +106,7 @@ impl<B: Lab> Story<B> {
             return;
         }
         let index = turn.volume % self.volumes.len();
+        let charges = self.charges().await;
         if let Some((steps, fault)) = turn.fault {
             self.storage.arm(steps, fault);
         }
@@ -136,9 +137,36 @@ impl<B: Lab> Story<B> {
                 self.storage.settle(&kept.dir, None, &kept.ids()).await.unwrap();
             }
         }
+        self.check_charges(&charges, index).await;
         for index in 0..self.volumes.len() {
             self.check_content(index).await;
             self.check_files(index).await;
+        }
+    }
+
+    /// What each volume takes of its limit.
+    async fn charges(&self) -> Vec<(PathBuf, u64)> {
+        let mut charges = Vec::new();
+        for kept in &self.volumes {
+            let sizes = self.lab.backend().sizes(&kept.dir).await.unwrap();
+            charges.push((kept.dir.clone(), sizes.charged_bytes));
+        }
+        charges
+    }
+
+    /// Whatever is done to one volume, the others have neither more nor less of their limits than before; and a fork
+    /// begins with all of it.
+    async fn check_charges(&self, before: &[(PathBuf, u64)], touched: usize) {
+        for (dir, charged) in self.charges().await {
+            match before.iter().position(|(other, _)| *other == dir) {
+                Some(index) if index == touched => {}
+                Some(index) => assert_eq!(charged, before[index].1, "{}", dir.display()),
+                None => {
+                    let head = self.lab_head(&dir).await;
+                    let head = self.storage.tree_bytes(&dir, name(&head).as_str()).unwrap();
+                    assert_eq!(charged, head.all, "{}", dir.display());
+                }
+            }
         }
     }
 

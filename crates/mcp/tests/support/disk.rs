@@ -87,6 +87,7 @@ impl Disks {
                 |kept: &Kept| SnapshotUsage { used_bytes: size(kept), referenced_bytes: size(kept) + BLOCK };
             VolumeUsage {
                 used_bytes: BLOCK,
+                charged_bytes: BLOCK,
                 virtual_bytes: 1 << 30,
                 snapshots: disk.snapshots.iter().map(|(id, kept)| (*id, usage(kept))).collect(),
             }

@@ -236,6 +236,10 @@ impl Machines for FakeMachines {
         (!self.sizes_are_unknown.load(Ordering::SeqCst)).then(|| self.disks.usage(spec.id))
     }
 
+    fn bytes_while_copying(&self, memory_bytes: u64) -> u64 {
+        memory_bytes
+    }
+
     fn host_memory(&self) -> Option<HostMemory> {
         None
     }

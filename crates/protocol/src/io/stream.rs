@@ -36,6 +36,13 @@ impl<S> LinkStream<S> {
     pub(super) fn new(core: Core<S>, side: Side<S>) -> Self {
         Self { core: Some(core), side, ended: false, closing: false }
     }
+
+    /// What the host named this connection: random bytes that it drew for it.
+    pub fn nonce(&self) -> &Nonce {
+        match &self.side {
+            Side::Host { nonce } | Side::Guest { nonce, .. } => nonce,
+        }
+    }
 }
 
 impl<S> Drop for LinkStream<S> {

@@ -126,6 +126,7 @@ pub(super) fn usage(sizes: VolumeSizes) -> VolumeUsage {
     };
     VolumeUsage {
         used_bytes: sizes.used_bytes,
+        charged_bytes: sizes.charged_bytes,
         virtual_bytes: sizes.virtual_bytes,
         snapshots: sizes.snapshots.into_iter().map(|(id, of)| (id, snapshot(of))).collect(),
     }

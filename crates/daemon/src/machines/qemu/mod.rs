@@ -418,6 +418,10 @@ impl Machines for QemuMachines {
         Some(found.map_or(Origin::Beginning, Origin::Snapshot))
     }
 
+    fn bytes_while_copying(&self, memory_bytes: u64) -> u64 {
+        agentiso_host::snapshot::bytes_while_copying(memory_bytes)
+    }
+
     fn host_memory(&self) -> Option<HostMemory> {
         let memory = agentiso_host::host_memory::host_memory().ok().flatten()?;
         Some(HostMemory { total_mb: memory.total_bytes / MIB, available_mb: memory.available_bytes / MIB })

@@ -44,6 +44,9 @@ pub(super) fn make(
             combined => combined?,
         }
         let (mut changed, made) = (open.volume.clone(), note.file.clone());
+        // A copy of what others wrote counts as little as the original: it is made on nobody's wish.
+        let inherited = run.iter().map(|layer| changed.inherited_bytes(layer)).sum();
+        changed.inherit(made.clone(), inherited);
         changed.flattening = Some(note);
         changed.keyframes.retain(|layer| graph.layers.contains_key(layer));
         open.save_with(changed, &made)?;

@@ -56,6 +56,9 @@ pub(super) fn fork(
         let mut volume = Volume::new(LayerName::unique(), open.volume.virtual_bytes);
         let keyframes = graph.chain(top).filter(|layer| open.volume.keyframes.contains(*layer));
         volume.keyframes = keyframes.cloned().collect();
+        for layer in graph.chain(top).filter(|layer| layer.is_own()) {
+            volume.inherit(layer.clone(), graph.layers.get(layer).map_or(0, |info| info.used_bytes));
+        }
         layers.store(dir, &volume.to_text())?;
         for layer in graph.chain(top) {
             layers.link(source, dir, layer)?;

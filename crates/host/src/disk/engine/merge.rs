@@ -92,9 +92,21 @@ pub(super) fn finish<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) -> Res
         open.layers.rebase(open.dir, &layer, &note.into)?;
     }
     open.volume.move_marks(&note.child, &note.into);
+    take_over_inheritance(open, note)?;
     open.volume.merging = None;
     open.save()?;
     open.layers.remove(open.dir, note.child.as_str())
+}
+
+/// Of a layer that holds what two did, as much was inherited as of both, but never more than there is.
+fn take_over_inheritance<L: Layers>(open: &mut Open<'_, L>, note: &MergeNote) -> Result<(), DiskError> {
+    let both = open.volume.inherited_bytes(&note.child) + open.volume.inherited_bytes(&note.into);
+    if both > 0 {
+        let there = open.layers.inspect(open.dir, &note.into)?.map_or(0, |info| info.used_bytes);
+        open.volume.inherit(note.into.clone(), both.min(there));
+        open.volume.inherit(note.child.clone(), 0);
+    }
+    Ok(())
 }
 
 fn note<L: Layers>(open: &mut Open<'_, L>, note: MergeNote) -> Result<(), DiskError> {

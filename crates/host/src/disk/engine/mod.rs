@@ -37,11 +37,14 @@ struct Open<'a, L> {
 
 impl<'a, L: Layers> Open<'a, L> {
     fn at(layers: &'a L, dir: &'a Path) -> Result<Self, DiskError> {
-        let volume = match layers.load(dir)? {
+        let mut volume = match layers.load(dir)? {
             Some(text) => Volume::parse(&text)
                 .map_err(|reason| DiskError::Record { path: dir.join(VOLUME_FILE), reason })?,
             None => unrecorded(layers, dir)?,
         };
+        if volume.inherited.is_none() {
+            volume.inherited = Some(shared_layers(layers, dir)?);
+        }
         Ok(Self { layers, dir, volume })
     }
 
@@ -116,6 +119,21 @@ fn unrecorded(layers: &impl Layers, dir: &Path) -> Result<Volume, DiskError> {
     }
 }
 
+/// What a record of before this was noted may have inherited. A layer that another has too was written by one of the two;
+/// it is not known which, and none of them is to be kept from writing by what may be the other's.
+fn shared_layers(layers: &impl Layers, dir: &Path) -> Result<BTreeMap<LayerName, u64>, DiskError> {
+    let mut shared = BTreeMap::new();
+    for layer in layers.names(dir)?.iter().filter_map(|name| LayerName::parse(name)) {
+        if layer.is_own()
+            && let Some(info) = layers.inspect(dir, &layer)?
+            && info.shared
+        {
+            shared.insert(layer, info.used_bytes);
+        }
+    }
+    Ok(shared)
+}
+
 /// The snapshot whose memory is in the directory of this name.
 fn memory_of(name: &str) -> Option<SnapshotId> {
     name.strip_prefix(MEMORY)?.parse().ok()
@@ -125,9 +143,12 @@ fn memory_name(snapshot: SnapshotId) -> String {
     format!("{MEMORY}{snapshot}")
 }
 
-/// Whether a file is one that was being written when somebody crashed.
+/// Whether a file, or a directory of memory, is one that was being written when somebody crashed.
 fn is_half_made(name: &str) -> bool {
     let Some(rest) = name.strip_prefix('.') else { return false };
+    if rest.starts_with(MEMORY) {
+        return true;
+    }
     let of_layer = rest.rsplit_once('.').and_then(|(layer, _)| LayerName::parse(layer));
     rest.starts_with(&format!("{VOLUME_FILE}.")) || of_layer.is_some_and(|layer| layer.is_own())
 }

@@ -16,7 +16,7 @@ pub(super) fn settle(
     known: &[SnapshotId],
 ) -> Result<(), DiskError> {
     let mut open = Open::at(layers, dir)?;
-    let before = open.volume.clone();
+    let (before, stored) = (open.volume.clone(), layers.load(dir)?);
     settle_pivot(&mut open, running_head);
     settle_merge(&mut open, running_head)?;
     keyframe::settle(&mut open, running_head.is_some())?;
@@ -29,7 +29,9 @@ pub(super) fn settle(
     open.volume.snapshots.retain(|snapshot, _| known.contains(snapshot));
     // Nothing is removed, and nothing written, before it is clear that all layers are there.
     open.graph()?;
-    if open.volume != before {
+    // A record of an older version is written anew, so that what it did not note is settled as it is today.
+    let older = stored.is_some_and(|text| text != open.volume.to_text());
+    if older || open.volume != before {
         open.save()?;
     }
     open.collect()?;

@@ -20,7 +20,10 @@ pub(in crate::disk) fn sizes(
     let volume = &open.volume;
     let mut sizes = VolumeSizes { virtual_bytes: volume.virtual_bytes, ..VolumeSizes::default() };
     for name in layers.names(dir)?.iter().filter(|name| is_counted(name)) {
-        sizes.used_bytes += layers.tree_bytes(dir, name)?.unshared;
+        let bytes = layers.tree_bytes(dir, name)?;
+        let inherited = LayerName::parse(name).map_or(0, |layer| volume.inherited_bytes(&layer));
+        sizes.used_bytes += bytes.unshared;
+        sizes.charged_bytes += bytes.all.saturating_sub(inherited);
     }
     if of == SizesOf::NoSnapshot {
         return Ok(sizes);
