@@ -1,13 +1,23 @@
 //! Machines that stand ready: handed over at once, seen by nobody, gone with the daemon.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use agentiso_testkit::{HostOptions, TestHost, eventually, host_or_skip};
+use agentiso_testkit::{Client, HostOptions, TestHost, eventually, host_or_skip};
 use serde_json::json;
 
 fn pooled() -> TestHost {
     let config = "[pool]\nenabled = true\nmin_size = 1\ntarget_free = 1\n".to_owned();
     TestHost::start_with(HostOptions { config, ..HostOptions::default() })
+}
+
+/// Neither filling a pool nor sweeping one delays the handshake beyond what clients allow a server that was started.
+fn greeted(host: &TestHost) -> Client {
+    const HELLO: Duration = Duration::from_secs(15);
+    let began = Instant::now();
+    let client = host.client();
+    let took = began.elapsed();
+    assert!(took < HELLO, "the handshake took {took:?}");
+    client
 }
 
 /// Whether a guest of the pool has said on its console that it is up.
@@ -22,7 +32,7 @@ fn stands_ready(host: &TestHost) -> bool {
 fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
     drop(host_or_skip!());
     let host = pooled();
-    let client = host.client();
+    let client = greeted(&host);
     eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]), "nobody sees it");
     // The process is there before its guest is.
@@ -59,12 +69,12 @@ fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
 fn a_pool_is_gone_with_its_daemon_and_swept_after_a_crash() {
     drop(host_or_skip!());
     let host = pooled();
-    let client = host.client();
+    let client = greeted(&host);
     eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
     let before = host.machines();
     host.kill_daemon();
     drop(client);
-    let client = host.client();
+    let client = greeted(&host);
     eventually("the old one is swept and another made", Duration::from_secs(110), || {
         let now = host.machines();
         now.len() == 1 && now != before
