@@ -12,7 +12,7 @@ use futures::future::join_all;
 use thiserror::Error;
 
 use crate::ledger::{self, LedgerError, Loaded};
-use crate::lock::{DaemonLock, LockError};
+use crate::lock::{InstanceLock, LockError};
 use crate::machines::{Machines, QemuMachines};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
@@ -65,7 +65,7 @@ impl Daemon {
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
         warn_of_missing_vault(&config);
-        let lock = DaemonLock::acquire(&config.paths.lock_file())?;
+        let lock = InstanceLock::acquire(&config.paths.lock_file(), "daemon")?;
         let registry = load_registry(&config)?;
         let leftovers = Leftovers::find(&config.paths, &registry);
         let mcp_bridge = McpBridge::of(&config);

@@ -48,7 +48,7 @@ pub use info::{
     ForkManyRequest, ForkRequest, Forked, ForkedFrom, ImportRequest, Imported, LogKind, Logs, MAX_FORKS,
     NetworkInfo, NetworkTrouble, PortForward, Restored, SnapshotInfo, SnapshotMade, WorkspaceInfo,
 };
-pub use lock::{LockError, running_daemon};
+pub use lock::{InstanceLock, LockError, running_daemon};
 pub use machines::{
     AgentFailure, Captured, ChangedPath, ChangedPaths, Command, DirEntry, DirListing, EntryKind, ExecEvent,
     ExecOrJob, ExecOutcome, ExecSpec, FileContent, GuestCode, HostFacts, JobQuery, JobState, JobSummary,

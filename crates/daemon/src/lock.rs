@@ -1,4 +1,4 @@
-//! One daemon per state directory.
+//! One daemon per state directory, and one of whatever else there must be one of.
 //!
 //! The lock is the kernel's: it ends with the process, however that ends. The pid inside the file is for people
 //! and for the message to whoever comes second. The descriptor is close-on-exec (Rust's default), so a machine
@@ -17,8 +17,13 @@ const MAX_PID_TEXT: u64 = 32;
 
 #[derive(Debug, Error)]
 pub enum LockError {
-    #[error("another daemon{} holds {path}", pid_words(.pid))]
-    Held { path: PathBuf, pid: Option<u32> },
+    #[error("another {holder}{} holds {path}", pid_words(.pid))]
+    Held {
+        /// What kind of process it is.
+        holder: &'static str,
+        path: PathBuf,
+        pid: Option<u32>,
+    },
     #[error("{path} cannot be locked: {source}")]
     Io {
         path: PathBuf,
@@ -31,13 +36,15 @@ fn pid_words(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
+/// Held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DaemonLock {
+pub struct InstanceLock {
     _file: File,
 }
 
-impl DaemonLock {
-    pub(crate) fn acquire(path: &Path) -> Result<Self, LockError> {
+impl InstanceLock {
+    /// `holder` is what whoever comes second is told of the first.
+    pub fn acquire(path: &Path, holder: &'static str) -> Result<Self, LockError> {
         let failed = |source: io::Error| LockError::Io { path: path.into(), source };
         let mut file = OpenOptions::new()
             .read(true)
@@ -50,7 +57,7 @@ impl DaemonLock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(LockError::Held { path: path.into(), pid: pid_in(&mut file) });
+                return Err(LockError::Held { holder, path: path.into(), pid: pid_in(&mut file) });
             }
             Err(error) => return Err(failed(error.into())),
         }
@@ -84,19 +91,22 @@ mod tests {
     fn the_second_daemon_is_told_who_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentiso.lock");
-        let held = DaemonLock::acquire(&path).unwrap();
-        let error = DaemonLock::acquire(&path).unwrap_err();
-        assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+        let held = InstanceLock::acquire(&path, "daemon").unwrap();
+        let error = InstanceLock::acquire(&path, "daemon").unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("another daemon (pid {})", std::process::id())),
+            "{error}"
+        );
         assert_eq!(running_daemon(&path), Some(std::process::id()));
         drop(held);
         assert_eq!(running_daemon(&path), None);
-        assert!(DaemonLock::acquire(&path).is_ok());
+        assert!(InstanceLock::acquire(&path, "daemon").is_ok());
     }
 
     #[test]
     fn the_lock_is_not_inherited_by_programs_that_outlive_us() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = DaemonLock::acquire(&dir.path().join("agentiso.lock")).unwrap();
+        let lock = InstanceLock::acquire(&dir.path().join("agentiso.lock"), "daemon").unwrap();
         let flags = rustix::io::fcntl_getfd(&lock._file).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }

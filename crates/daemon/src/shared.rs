@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::claims::Claims;
 use crate::first_turn::FirstTurns;
 use crate::ledger::{LedgerError, Store};
-use crate::lock::DaemonLock;
+use crate::lock::InstanceLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
 use crate::mcp_bridge::McpBridge;
 use crate::metrics::Metrics;
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) preparing: Claims<WorkspaceName>,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
     pub(crate) tasks: TaskTracker,
-    _lock: DaemonLock,
+    _lock: InstanceLock,
 }
 
 /// How many forks come up at once: a processor each, because that is what one needs until it answers.
@@ -77,7 +77,7 @@ impl Shared {
         registry: Registry,
         network: Network,
         mcp_bridge: Option<Arc<McpBridge>>,
-        lock: DaemonLock,
+        lock: InstanceLock,
     ) -> Self {
         Self {
             forks: Semaphore::new(turns(config.resources.max_concurrent_forks)),

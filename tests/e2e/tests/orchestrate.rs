@@ -150,11 +150,21 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
     tasks(&host, "golden", "[[tasks]]\nname = \"long\"\nprompt = \"wait\"\n");
     let child = command(&host, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the worker runs", Duration::from_secs(120), || host.machines().len() == 2);
+    // Another run has to wait for it, also with other names.
+    tasks(&host, "golden", "[[tasks]]\nname = \"other\"\nprompt = \"x\"\n");
+    let second = command(&host, &[]).output().unwrap();
+    let told = words(&second);
+    assert_eq!(second.status.code(), Some(1), "{told}");
+    assert!(told.contains(&format!("another agentiso orchestrate (pid {})", child.id())), "{told}");
+    assert!(command(&host, &["--dry-run"]).output().unwrap().status.success(), "looking is not running");
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
     let interrupted = child.wait_with_output().unwrap();
     assert_eq!(interrupted.status.code(), Some(130), "{}", words(&interrupted));
     eventually("the worker is gone", Duration::from_secs(60), || host.machines().len() == 1);
     assert_eq!(runs(&host).len(), before);
+    // The lock went with the process, not with the daemon or its machines.
+    let next = command(&host, &[]).output().unwrap();
+    assert!(next.status.success(), "{}", words(&next));
     client.tool("workspace_destroy", json!({"workspace_id": "gold"}));
     host.assert_no_workspaces_left();
 }

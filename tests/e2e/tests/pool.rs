@@ -1,6 +1,6 @@
 //! Machines that stand ready: handed over at once, seen by nobody, gone with the daemon.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentiso_e2e::internet::{OTHER_SERVER, SERVER};
 use agentiso_e2e::internet_or_skip;
@@ -33,6 +33,16 @@ fn reaches(ws: &TestWorkspace<'_>, address: &str) -> bool {
     ws.exec(&format!("perl -e '{connect}' {address}")).exit_code == 0
 }
 
+/// Neither filling a pool nor sweeping one delays the handshake beyond what clients allow a server that was started.
+fn greeted(host: &TestHost) -> Client {
+    const HELLO: Duration = Duration::from_secs(15);
+    let began = Instant::now();
+    let client = host.client();
+    let took = began.elapsed();
+    assert!(took < HELLO, "the handshake took {took:?}");
+    client
+}
+
 /// Whether a guest of the pool has said on its console that it is up.
 fn stands_ready(host: &TestHost) -> bool {
     let workspaces = std::fs::read_dir(host.data().join("workspaces")).into_iter().flatten().flatten();
@@ -45,7 +55,7 @@ fn stands_ready(host: &TestHost) -> bool {
 fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
     drop(host_or_skip!());
     let host = pooled();
-    let client = host.client();
+    let client = greeted(&host);
     eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
     assert_eq!(client.tool("workspace_list", json!({})).json(), json!([]), "nobody sees it");
     // The process is there before its guest is.
@@ -82,12 +92,12 @@ fn a_machine_from_the_pool_is_as_one_that_was_made_for_the_purpose() {
 fn a_pool_is_gone_with_its_daemon_and_swept_after_a_crash() {
     drop(host_or_skip!());
     let host = pooled();
-    let client = host.client();
+    let client = greeted(&host);
     eventually("a machine stands ready", Duration::from_secs(110), || host.machines().len() == 1);
     let before = host.machines();
     host.kill_daemon();
     drop(client);
-    let client = host.client();
+    let client = greeted(&host);
     eventually("the old one is swept and another made", Duration::from_secs(110), || {
         let now = host.machines();
         now.len() == 1 && now != before

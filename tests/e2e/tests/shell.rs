@@ -1,6 +1,6 @@
 //! The command line, as a person or a script uses it.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -200,7 +200,17 @@ fn the_shell_has_the_commands_of_the_contract() {
     );
     let (_, logs) = text(&["logs", "box"]);
     assert!(logs.contains("box, and ready"), "{logs}");
-    assert_eq!(text(&["logs", &id[..8], "--lines", "50"]), (Some(0), logs));
+    let dir = host.data().join("workspaces").join(&id);
+    let more: String = (1..=60).map(|number| format!("line {number}\n")).collect();
+    for log in ["console.log", "stderr.log"] {
+        let mut file = std::fs::OpenOptions::new().append(true).open(dir.join(log)).unwrap();
+        file.write_all(more.as_bytes()).unwrap();
+    }
+    let (code, logs) = text(&["logs", &id[..8]]);
+    let (console, qemu) = logs.split_once("--- QEMU\n").unwrap();
+    let last = more.split_inclusive('\n').skip(10).collect::<String>();
+    assert_eq!((code, console), (Some(0), format!("--- console\n{last}").as_str()), "50 lines");
+    assert!(qemu.ends_with(&more), "all that QEMU said: {qemu}");
     assert!(text(&["logs", "box", "-n", "0"]).1.contains("console: empty"));
     assert_eq!(text(&["logs", "nobody"]).0, Some(1));
     assert_eq!(text(&["team-status", "nobody"]).0, Some(1));

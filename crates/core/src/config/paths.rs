@@ -90,6 +90,11 @@ impl Paths {
         self.data.join("agentiso.lock")
     }
 
+    /// Held by the one `agentiso orchestrate` that runs.
+    pub fn orchestrate_lock(&self) -> PathBuf {
+        self.data.join("orchestrate.lock")
+    }
+
     pub fn daemon_log(&self) -> PathBuf {
         self.data.join("daemon.log")
     }

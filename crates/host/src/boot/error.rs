@@ -30,7 +30,10 @@ pub enum BootError {
     Died { reason: ExitReason, console_tail: String },
     #[error("{error}{}", quoted(console_tail))]
     Agent { error: AgentError, console_tail: String },
-    #[error("the machine was not up after {seconds} s{}", quoted(console_tail))]
+    #[error(
+        "the machine was not up after {seconds} s (vm.boot_timeout_secs sets how long it may take){}",
+        quoted(console_tail)
+    )]
     TimedOut { seconds: u64, console_tail: String },
     #[error("the guest's file system has {actual} bytes on a disk of {expected} bytes")]
     RootSize { actual: u64, expected: u64 },

@@ -11,12 +11,15 @@ mod results;
 mod task_file;
 
 use std::collections::{BTreeMap, HashSet};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use agentiso_core::config::Paths;
 use agentiso_core::env;
 use agentiso_daemon::control::swarm::{SwarmParams, SwarmTaskParams, SwarmTaskResult};
 use agentiso_daemon::control::wire::Event;
+use agentiso_daemon::{InstanceLock, LockError};
 
 use crate::client::{self, Client};
 use crate::context::Context;
@@ -40,7 +43,7 @@ const KEY: &str = "ANTHROPIC_API_KEY";
 /// The task file names a workspace and a snapshot to fork, and up to 20 tasks with a prompt each. In every fork the agent of
 /// the image is run with the prompt: claude if it is there, else opencode. It has 300 seconds. The workers are destroyed when
 /// all tasks have ended, also when this command is interrupted. What the agents said is in orchestrate-results, in a directory
-/// for each run that came to its end.
+/// for each run that came to its end. A second run for the same state directory is refused while one is under way.
 ///
 /// The key goes from the variable to the agents' environment; it is in no command line, log or file. docs/orchestrate.md
 /// describes the task file.
@@ -80,12 +83,27 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     let environment = BTreeMap::from([(KEY.to_owned(), key)]);
     let variables = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     env::check(variables).map_err(|error| Failure::usage(error.to_string()))?;
+    let _alone = alone(&context.config.paths)?;
     // Before anything is run whose results could then not be kept.
     let results = Results::prepare(Path::new("."))?;
     let params = params(&tasks, environment, arguments.max_parallel);
     let ended = runtime::block_on(swarm(context, params))??;
     let kept = results.write(&tasks, &ended)?;
     tell(&ended, &kept)
+}
+
+/// One run at a time for a state directory: each may use as many machines as a session may have, and whoever starts a second
+/// one by mistake would pay its agents twice.
+fn alone(paths: &Paths) -> Result<InstanceLock, Failure> {
+    let unmade = |error| Failure::new(format!("{} cannot be made: {error}", paths.data.display()));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&paths.data).map_err(unmade)?;
+    InstanceLock::acquire(&paths.orchestrate_lock(), "agentiso orchestrate").map_err(|error| {
+        let hint = match &error {
+            LockError::Held { .. } => "wait until it ends, or end it; its workers go with it",
+            LockError::Io { .. } => "make the state directory writable for you",
+        };
+        Failure::new(error.to_string()).hint(hint)
+    })
 }
 
 fn params(tasks: &TaskFile, env: BTreeMap<String, String>, max_parallel: u64) -> SwarmParams {
