@@ -47,6 +47,8 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 struct Bound {
     until: Instant,
+    /// Until when the rules know it: not always as long, because they need not be told at once.
+    written: Instant,
     /// What names say about it, as the rules know it.
     said: Vec<Said>,
 }
@@ -115,7 +117,7 @@ impl Place {
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if let Some(known) = bound.get_mut(&address).filter(|known| known.until > now) {
-            let current = known.said == said && known.until + CLOSE_ENOUGH >= until;
+            let current = known.said == said && known.written + CLOSE_ENOUGH >= until;
             known.until = known.until.max(until);
             return if current { Knowledge::Current } else { Knowledge::Outdated };
         }
@@ -126,11 +128,11 @@ impl Place {
                 bound.remove(&first);
             }
         }
-        bound.insert(address, Bound { until, said });
+        bound.insert(address, Bound { until, written: until, said });
         Knowledge::None
     }
 
-    /// The machine as the rules see it, with all that names say about addresses it was told.
+    /// The machine as the rules see it, with all that names say about addresses it was told. Whoever asks writes it.
     pub(crate) fn guest(&self) -> Guest {
         let policy = self.guard.policy();
         let now = Instant::now();
@@ -138,8 +140,17 @@ impl Place {
         bound.retain(|_, known| known.until > now);
         for (address, known) in bound.iter_mut() {
             known.said = named::of(&self.guard, &policy, *address);
+            known.written = known.until;
         }
         self.guest_with((*policy).clone(), &bound, now)
+    }
+
+    /// What [`guest`](Self::guest) gave could not be written: the rules know less than they should.
+    pub(crate) fn not_written(&self) {
+        let now = Instant::now();
+        for known in self.bound.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
+            known.written = now;
+        }
     }
 
     /// As [`guest`](Self::guest), with these addresses alone.
@@ -185,5 +196,66 @@ impl Place {
         record.name = name;
         record.message = Some(message);
         self.log.record(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{GRACE, HostAddresses};
+    use agentiso_core::network::DomainName;
+    use serde_json::json;
+
+    const THERE: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
+
+    fn place() -> Place {
+        let policy = serde_json::from_value(json!({"allow_domains": ["a.example"]})).unwrap();
+        let guard = Guard::new(policy, HostAddresses::fixed([]), Ipv4Addr::new(10, 42, 0, 1));
+        let seat = Seat { name: "vm".to_owned(), mac: [2; 6], address: Ipv4Addr::new(10, 42, 0, 2) };
+        Place::new(seat, "aiso00000002".to_owned(), guard, FlowLog::new(), Limits::DEFAULT)
+    }
+
+    /// Has the machine be told the address, as names are answered.
+    fn tell(place: &Place, ttl: Duration) -> Knowledge {
+        place.guard.bind(&DomainName::parse("a.example").unwrap(), THERE, ttl);
+        place.bind(THERE, Instant::now() + ttl + GRACE)
+    }
+
+    /// Until when an element that is written at this moment is in the kernel.
+    fn expires(guest: &Guest) -> Instant {
+        Instant::now() + guest.named[0].left
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_asked_for_often_stays_in_the_rules() {
+        let (place, ttl) = (place(), Duration::from_secs(30));
+        assert_eq!(tell(&place, ttl), Knowledge::None);
+        let mut in_kernel = expires(&place.guest_told(&[THERE]));
+        let mut written = 0;
+        for _ in 0..200 {
+            tokio::time::advance(Duration::from_secs(20)).await;
+            match tell(&place, ttl) {
+                Knowledge::Current => {}
+                Knowledge::Outdated => {
+                    in_kernel = expires(&place.guest());
+                    written += 1;
+                }
+                Knowledge::None => panic!("it is known"),
+            }
+            let relied_on = Instant::now() + ttl;
+            assert!(in_kernel >= relied_on, "the rules forget it while the machine relies on it");
+        }
+        assert!(written < 100, "not with every question: {written}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_written_is_tried_again() {
+        let (place, ttl) = (place(), Duration::from_secs(30));
+        assert_eq!(tell(&place, ttl), Knowledge::None);
+        assert_eq!(tell(&place, ttl), Knowledge::Current);
+        place.not_written();
+        assert_eq!(tell(&place, ttl), Knowledge::Outdated);
+        place.guest();
+        assert_eq!(tell(&place, ttl), Knowledge::Current);
     }
 }
