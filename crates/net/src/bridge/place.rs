@@ -18,7 +18,7 @@ use super::render::{Guest, Named};
 use super::wiring::Plug;
 use crate::gateway::settings::QUERIES;
 use crate::gateway::{Limits, Seat};
-use crate::log::{FlowEvent, FlowLog, FlowRecord};
+use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::rules::{Guard, Transport};
 
 /// Addresses that one machine's names have led to. Beyond, the ones that expire first are forgotten.
@@ -36,6 +36,7 @@ pub(crate) struct Place {
     bound: Mutex<HashMap<Ipv4Addr, Bound>>,
     /// Its rules could not be written, so its port is down.
     pub(crate) cut: AtomicBool,
+    complaints: Complaints,
     pub(crate) flows: Arc<Semaphore>,
     pub(crate) connecting: Arc<Semaphore>,
     pub(crate) queries: Arc<Semaphore>,
@@ -75,6 +76,7 @@ impl Place {
             groups: RwLock::default(),
             bound: Mutex::default(),
             cut: AtomicBool::new(false),
+            complaints: Complaints::new(),
             flows: Arc::new(Semaphore::new(limits.flows)),
             connecting: Arc::new(Semaphore::new(limits.connecting)),
             queries: Arc::new(Semaphore::new(QUERIES)),
@@ -183,6 +185,7 @@ impl Place {
         self.tasks.spawn(self.ended.clone().run_until_cancelled_owned(work).map(drop));
     }
 
+    /// Puts something that was refused into the log, unless there was too much of that already.
     pub(crate) fn refused(
         &self,
         transport: Transport,
@@ -191,6 +194,9 @@ impl Place {
         name: Option<String>,
         message: String,
     ) {
+        if !self.complaints.admit() {
+            return;
+        }
         let mut record = FlowRecord::now(FlowEvent::Refused, transport, to);
         record.guest_port = guest_port;
         record.name = name;
@@ -246,6 +252,16 @@ mod tests {
             assert!(in_kernel >= relied_on, "the rules forget it while the machine relies on it");
         }
         assert!(written < 100, "not with every question: {written}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_again_and_again_is_told_of_so_often_and_no_more() {
+        let place = place();
+        for port in 0..10_000 {
+            let to = SocketAddrV4::new(THERE, port);
+            place.refused(Transport::Tcp, Some(1), to, None, "no".to_owned());
+        }
+        assert_eq!(place.log.tail(usize::MAX).len(), 50);
     }
 
     #[tokio::test(start_paused = true)]

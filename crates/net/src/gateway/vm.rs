@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::Semaphore;
@@ -20,11 +19,8 @@ use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
-use crate::log::{FlowEvent, FlowLog, FlowRecord};
+use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::rules::{Guard, Transport};
-
-/// Complaints of one VM that reach its log per second. A guest must not wash away with them what else happened.
-const COMPLAINTS: u32 = 50;
 
 #[derive(Debug)]
 pub(crate) struct Vm {
@@ -52,13 +48,7 @@ pub(crate) struct Vm {
     tracks: Mutex<Tracks>,
     /// Of connections that are over.
     spares: Mutex<Vec<Stack>>,
-    complaints: Mutex<Complaints>,
-}
-
-#[derive(Debug)]
-struct Complaints {
-    since: Instant,
-    made: u32,
+    complaints: Complaints,
 }
 
 impl Vm {
@@ -90,7 +80,7 @@ impl Vm {
             ended: CancellationToken::new(),
             tracks: Mutex::new(Tracks::new(Instant::now())),
             spares: Mutex::default(),
-            complaints: Mutex::new(Complaints { since: Instant::now(), made: 0 }),
+            complaints: Complaints::new(),
         };
         (vm, frames)
     }
@@ -150,15 +140,8 @@ impl Vm {
         name: Option<String>,
         message: impl FnOnce() -> String,
     ) {
-        {
-            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-            if complaints.since.elapsed() >= Duration::from_secs(1) {
-                *complaints = Complaints { since: Instant::now(), made: 0 };
-            }
-            complaints.made = complaints.made.saturating_add(1);
-            if complaints.made > COMPLAINTS {
-                return;
-            }
+        if !self.complaints.admit() {
+            return;
         }
         let mut record = FlowRecord::now(event, transport, to);
         record.guest_port = guest_port;
