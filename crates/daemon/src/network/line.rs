@@ -52,10 +52,13 @@ impl Line {
         &self,
         guest_port: u16,
         host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
         match self {
-            Self::Gateway { attachment, .. } => attachment.add_forward(guest_port, host_port),
-            Self::Bridge(port) => port.add_forward(guest_port, host_port),
+            Self::Gateway { attachment, .. } => {
+                attachment.add_forward_avoiding(guest_port, host_port, avoid)
+            }
+            Self::Bridge(port) => port.add_forward_avoiding(guest_port, host_port, avoid),
         }
     }
 

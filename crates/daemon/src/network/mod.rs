@@ -62,7 +62,7 @@ impl Held {
     fn listen(&mut self, forwards: &[PortForward]) {
         self.unheard.clear();
         for PortForward { guest_port, host_port } in forwards {
-            match self.line.add_forward(*guest_port, Some(*host_port)) {
+            match self.line.add_forward(*guest_port, Some(*host_port), &BTreeSet::new()) {
                 Ok(_) | Err(ForwardError::Exists { .. }) => {}
                 Err(error) => {
                     tracing::error!(guest_port, %error, "a port is not forwarded");
@@ -170,15 +170,17 @@ impl Network {
         }
     }
 
+    /// Adds a forward, at none of the ports that are to be avoided.
     pub(crate) fn forward(
         &self,
         id: &WorkspaceId,
         guest_port: u16,
         host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
     ) -> Option<Result<PortForward, ForwardError>> {
         let mut seats = self.seats();
         let held = seats.held.get_mut(id)?;
-        let added = held.line.add_forward(guest_port, host_port);
+        let added = held.line.add_forward(guest_port, host_port, avoid);
         if added.is_ok() {
             held.unheard.remove(&guest_port);
         }

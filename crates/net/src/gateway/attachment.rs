@@ -30,8 +30,18 @@ impl Attachment {
     /// Listens on the host's loopback for connections to a port of the guest. Without a port of the host, a free
     /// one is taken.
     pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
+        self.add_forward_avoiding(guest_port, host_port, &BTreeSet::new())
+    }
+
+    /// The same, with ports of the host that are somebody else's, whether they listen there now or not.
+    pub fn add_forward_avoiding(
+        &self,
+        guest_port: u16,
+        host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
+    ) -> Result<Forward, ForwardError> {
         let _runtime = self.runtime.enter();
-        self.forwards.add(&self.vm, guest_port, host_port)
+        self.forwards.add(&self.vm, guest_port, host_port, avoid)
     }
 
     /// Ends a forward and the connections that came through it.

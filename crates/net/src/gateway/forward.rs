@@ -1,6 +1,6 @@
 //! Ports of the host's loopback that lead into a guest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::Ordering;
@@ -103,12 +103,14 @@ pub(crate) trait Inbound: Send + Sync + 'static {
 }
 
 impl Forwards {
-    /// Must be called within the runtime.
+    /// Ports that somebody has a right to are avoided, whether they listen now or not. Must be called within the
+    /// runtime.
     pub(crate) fn add<T: Inbound>(
         &self,
         vm: &Arc<T>,
         guest_port: u16,
         host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
         match (guest_port, host_port) {
             (0, _) => return Err(ForwardError::NoPort),
@@ -122,7 +124,11 @@ impl Forwards {
         if running.len() >= FORWARDS {
             return Err(ForwardError::TooMany);
         }
-        let (listener, host_port) = listen(host_port)?;
+        let (listener, host_port) = match host_port {
+            Some(port) if avoid.contains(&port) => return Err(ForwardError::InUse { port }),
+            Some(port) => listen(port)?,
+            None => listen_anywhere(avoid)?,
+        };
         let stop = vm.ended().child_token();
         let accepting = accept(vm.clone(), listener, guest_port, stop.clone());
         let accepting = vm.tasks().spawn(stop.clone().run_until_cancelled_owned(accepting));
@@ -152,12 +158,27 @@ impl Forwards {
     }
 }
 
-fn listen(port: Option<u16>) -> Result<(TcpListener, u16), ForwardError> {
-    let failed = |source: io::Error| match (source.kind(), port) {
-        (io::ErrorKind::AddrInUse, Some(port)) => ForwardError::InUse { port },
-        (_, Some(_) | None) => ForwardError::Listen { source },
+/// Takes a port that is free and nobody's. Those that are free only at the moment are held until one is found, so that
+/// none comes twice.
+fn listen_anywhere(avoid: &BTreeSet<u16>) -> Result<(TcpListener, u16), ForwardError> {
+    let mut passed_over = Vec::new();
+    for _ in 0..=avoid.len() {
+        let (listener, port) = listen(0)?;
+        if !avoid.contains(&port) {
+            return Ok((listener, port));
+        }
+        passed_over.push(listener);
+    }
+    Err(ForwardError::Listen { source: io::ErrorKind::AddrInUse.into() })
+}
+
+/// Port 0: one that is free.
+fn listen(port: u16) -> Result<(TcpListener, u16), ForwardError> {
+    let failed = |source: io::Error| match source.kind() == io::ErrorKind::AddrInUse && port != 0 {
+        true => ForwardError::InUse { port },
+        false => ForwardError::Listen { source },
     };
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).map_err(failed)?;
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let host_port = listener.local_addr().map_err(failed)?.port();
     Ok((TcpListener::from_std(listener).map_err(failed)?, host_port))
