@@ -1,7 +1,7 @@
 //! The network of all workspaces, and a seat in it for every one of them.
 //!
 //! A seat is held for as long as its workspace exists, whether a machine runs or not: forwards listen all the time, and
-//! a machine's card connects whenever there is one. After a restart of the daemon, cards at the gateway connect again
+//! a machine's card connects whenever there is one. What a machine had open ends with it. After a restart of the daemon, cards at the gateway connect again
 //! by themselves, and those at the bridge have never been disconnected. What cannot be had (a seat, a port of the host)
 //! is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
 
@@ -121,6 +121,22 @@ impl Network {
         let mut held = Held { line, log, groups: BTreeSet::new(), unheard: BTreeMap::new() };
         held.listen(&network.port_forwards);
         Ok(held)
+    }
+
+    /// A machine comes up in the seat.
+    pub(crate) fn occupy(&self, id: &WorkspaceId) {
+        if let Some(held) = self.seats().held.get(id) {
+            held.line.occupy();
+        }
+    }
+
+    /// The machine that had the seat is gone. Whoever was connected to it is told at once, whoever connects from here on
+    /// is refused, and the next machine meets nothing of it.
+    pub(crate) async fn vacate(&self, id: &WorkspaceId) {
+        let vacated = self.seats().held.get(id).map(|held| held.line.vacate());
+        if let Some(vacated) = vacated {
+            vacated.await;
+        }
     }
 
     /// The workspace is gone, and everything that was connected to it.

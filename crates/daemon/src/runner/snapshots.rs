@@ -12,7 +12,7 @@ use agentiso_core::names::SnapshotName;
 
 use super::handle::Live;
 use super::steps::Rise;
-use super::task::{Runner, take_seat};
+use super::task::Runner;
 use crate::error::OpError;
 use crate::fault;
 use crate::machines::{
@@ -142,9 +142,7 @@ impl Runner {
         }
         self.shared.machines.halt(&self.spec, record.as_ref()).await;
         fault::point("restore.halted");
-        if let Some(workspace) = self.shared.workspace(&self.id) {
-            take_seat(&self.shared, &workspace);
-        }
+        self.seat_anew().await;
         let hook = self
             .spawn_hook(Rise::Restore, move |machine| Status::Restoring { snapshot, machine: Some(machine) });
         let failed = |error: &OpError| format!("it could not go back to snapshot {name}: {error}");

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
-use futures::FutureExt;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +17,7 @@ use super::render::{Guest, Named};
 use super::wiring::Plug;
 use crate::gateway::settings::QUERIES;
 use crate::gateway::{Limits, Seat};
+use crate::life::Life;
 use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::rules::{Guard, Transport};
 
@@ -42,6 +42,10 @@ pub(crate) struct Place {
     pub(crate) queries: Arc<Semaphore>,
     pub(crate) tasks: TaskTracker,
     pub(crate) ended: CancellationToken,
+    /// What the machine that has the place has going on.
+    life: Mutex<Life>,
+    /// No machine has the place.
+    vacant: AtomicBool,
 }
 
 /// An address that names have led to.
@@ -67,6 +71,7 @@ pub(crate) enum Knowledge {
 
 impl Place {
     pub(crate) fn new(seat: Seat, tap: String, guard: Guard, log: FlowLog, limits: Limits) -> Self {
+        let ended = CancellationToken::new();
         Self {
             name: RwLock::new(seat.name.clone()),
             seat,
@@ -81,7 +86,9 @@ impl Place {
             connecting: Arc::new(Semaphore::new(limits.connecting)),
             queries: Arc::new(Semaphore::new(QUERIES)),
             tasks: TaskTracker::new(),
-            ended: CancellationToken::new(),
+            life: Mutex::new(Life::within(&ended)),
+            vacant: AtomicBool::new(false),
+            ended,
         }
     }
 
@@ -180,9 +187,27 @@ impl Place {
         }
     }
 
-    /// Starts a task that ends, wherever it is, when the machine is taken off the bridge.
+    /// Starts a task that ends, wherever it is, with the machine that has the place.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(self.ended.clone().run_until_cancelled_owned(work).map(drop));
+        let life = self.life.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.tasks.spawn(life.part(work));
+    }
+
+    /// Whether no machine has the place, so that nobody answers.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.vacant.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn occupy(&self) {
+        self.vacant.store(false, Ordering::SeqCst);
+    }
+
+    /// The machine is gone: what we carried for it is cut. Nothing of it is left when this returns.
+    pub(crate) async fn vacate(self: Arc<Self>) {
+        self.vacant.store(true, Ordering::SeqCst);
+        let next = Life::within(&self.ended);
+        let last = std::mem::replace(&mut *self.life.lock().unwrap_or_else(PoisonError::into_inner), next);
+        last.end().await;
     }
 
     /// Puts something that was refused into the log, unless there was too much of that already.

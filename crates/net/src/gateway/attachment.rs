@@ -73,6 +73,18 @@ impl Attachment {
         self.vm.flows.len() + self.vm.associations.len()
     }
 
+    /// A machine is about to have the seat.
+    pub fn occupy(&self) {
+        self.vm.occupy();
+    }
+
+    /// The machine is gone for good, and not only its cable: every connection that it had is cut, whoever is at the other
+    /// end is told, and who connects to it is refused until [`occupy`](Self::occupy). Nothing is left for the next
+    /// machine when this has come to its end.
+    pub fn vacate(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.vm.clone().vacate()
+    }
+
     /// Detaches the VM and waits until nothing of it is left.
     pub async fn detach(self) {
         let tasks = self.vm.tasks.clone();
@@ -83,6 +95,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        self.vm.switch.part(&self.vm);
         self.vm.switch.remove(self.vm.seat.address);
         self.vm.ended.cancel();
         self.vm.tasks.close();

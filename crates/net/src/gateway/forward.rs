@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -34,6 +35,9 @@ const TRIES: usize = 64;
 
 /// Until a listener that failed is asked again: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the log says of a connection to a workspace without a machine.
+pub(crate) const NOBODY: &str = "the workspace does not run";
 
 /// A port of the host's loopback that leads into a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,6 +220,10 @@ impl Inbound for Vm {
         let _ = stream.set_nodelay(true);
         let host = Host::tcp(stream);
         let SocketAddr::V4(client) = client else { return };
+        if self.is_vacant() {
+            let message = || NOBODY.to_owned();
+            return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
+        }
         let mut place = Err(NoPlace::Taken);
         let mut ours = SocketAddrV4::new(self.settings.address, 0);
         for _ in 0..TRIES {
@@ -235,10 +243,11 @@ impl Inbound for Vm {
         let account = Account::opened(&self.log, Transport::Tcp, guest_port, client, "port_forward", None)
             .if_not_opened(format!("nothing listens on port {guest_port} in the guest"));
         let flow = Flow { stack, packets, host, gate: None, account };
-        self.tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+        let carry = stop.clone().run_until_cancelled_owned(async move {
             flow.run().await;
             drop(ticket);
-        }));
+        });
+        self.spawn(carry.map(drop));
     }
 }
 

@@ -33,6 +33,13 @@ pub(crate) struct Waiting {
     pub(crate) others: mpsc::Receiver<Buffer>,
 }
 
+impl Waiting {
+    /// Forgets what nobody will read any more.
+    pub(crate) fn clear(&mut self) {
+        while self.flows.try_recv().is_ok() || self.others.try_recv().is_ok() {}
+    }
+}
+
 impl Link {
     pub(crate) fn new(guest: [u8; 6], queue: usize) -> (Self, Waiting) {
         let (flows, waiting_flows) = mpsc::channel(queue);
@@ -119,5 +126,20 @@ pub(crate) struct Room(mpsc::OwnedPermit<Buffer>);
 impl Room {
     pub(crate) fn send(self, frame: Frame) {
         self.0.send(frame.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cleared_is_not_read_by_the_next() {
+        let (link, mut waiting) = Link::new([2; 6], 2);
+        assert!(link.send(link.frame(20)) && link.send(link.frame(20)) && !link.send(link.frame(20)));
+        link.room().unwrap().send(link.frame(20));
+        waiting.clear();
+        assert!(waiting.flows.try_recv().is_err() && waiting.others.try_recv().is_err());
+        assert!(link.send(link.frame(20)), "there is room again");
     }
 }
