@@ -22,7 +22,7 @@ impl Line {
     pub(super) async fn disconnect(self) {
         match self {
             Self::Gateway { attachment, .. } => attachment.detach().await,
-            Self::Bridge(port) => drop(port),
+            Self::Bridge(port) => port.detach().await,
         }
     }
 

@@ -84,6 +84,13 @@ impl Port {
     pub fn vacate(&self) -> impl Future<Output = ()> + Send + 'static {
         self.place.clone().vacate()
     }
+
+    /// Takes the machine off the bridge and waits until nothing of it is left, but not for ever.
+    pub async fn detach(self) {
+        let place = self.place.clone();
+        place.vacate().await;
+        drop(self);
+    }
 }
 
 impl Drop for Port {
