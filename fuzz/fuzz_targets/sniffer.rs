@@ -1,10 +1,11 @@
-//! The first bytes of a connection: however they are cut, they name the same, and what is TLS is never opaque.
+//! The first bytes of a connection: however they are cut, they name the same, and what is TLS is never opaque. The same
+//! for the requests of an HTTP connection, which are followed as far as they can be read.
 //!
 //! The first byte of the input says how large the pieces are.
 
 #![no_main]
 
-use agentiso_net::sniff::{Claim, Sniffer};
+use agentiso_net::sniff::{Broken, Claim, Requests, Sniffer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -15,6 +16,9 @@ fuzz_target!(|data: &[u8]| {
     let cut = pieces.find_map(|piece| sniffer.push(piece));
     assert_eq!(cut, whole);
 
+    let size = 1 + usize::from(*size) % 64;
+    assert_eq!(follow(bytes, size), follow(bytes, usize::MAX));
+
     let claim = sniffer.finish();
     assert!(whole.is_none_or(|whole| whole == claim), "what was claimed stays");
     let is_tls = matches!(claim, Claim::Sni(_) | Claim::NoSni);
@@ -23,3 +27,26 @@ fuzz_target!(|data: &[u8]| {
         assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
     }
 });
+
+/// Whom the requests of a connection name, until they cannot be followed any more.
+fn follow(bytes: &[u8], size: usize) -> (Vec<Claim>, Option<Broken>) {
+    let (mut requests, mut claims, mut held) = (Requests::new(), Vec::new(), Vec::new());
+    for piece in bytes.chunks(size) {
+        held.extend_from_slice(piece);
+        while !held.is_empty() {
+            let read = requests.body(&held).and_then(|count| match count {
+                0 => requests.head(&held),
+                count => Ok(Some((count, Claim::Opaque))),
+            });
+            match read {
+                Ok(Some((count, claim))) => {
+                    held.drain(..count);
+                    claims.extend(Some(claim).filter(|claim| *claim != Claim::Opaque));
+                }
+                Ok(None) => break,
+                Err(broken) => return (claims, Some(broken)),
+            }
+        }
+    }
+    (claims, None)
+}

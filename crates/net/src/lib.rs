@@ -16,6 +16,7 @@
 pub mod bridge;
 pub mod dns;
 pub mod gateway;
+mod life;
 pub mod log;
 mod netlink;
 pub mod rules;

@@ -6,6 +6,7 @@ use agentiso_core::network::NetworkPolicy;
 use agentiso_net::bridge::Port;
 use agentiso_net::gateway::{Attachment, Ending, Forward, ForwardError};
 use agentiso_net::rules::Guard;
+use futures::future::BoxFuture;
 
 use super::socket::Socket;
 
@@ -21,7 +22,23 @@ impl Line {
     pub(super) async fn disconnect(self) {
         match self {
             Self::Gateway { attachment, .. } => attachment.detach().await,
-            Self::Bridge(port) => drop(port),
+            Self::Bridge(port) => port.detach().await,
+        }
+    }
+
+    /// A machine is about to be connected.
+    pub(super) fn occupy(&self) {
+        match self {
+            Self::Gateway { attachment, .. } => attachment.occupy(),
+            Self::Bridge(port) => port.occupy(),
+        }
+    }
+
+    /// The machine is gone: what it had open is cut, and nothing is left for the next when this has come to its end.
+    pub(super) fn vacate(&self) -> BoxFuture<'static, ()> {
+        match self {
+            Self::Gateway { attachment, .. } => Box::pin(attachment.vacate()),
+            Self::Bridge(port) => Box::pin(port.vacate()),
         }
     }
 
@@ -52,10 +69,11 @@ impl Line {
         &self,
         guest_port: u16,
         host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
         match self {
-            Self::Gateway { attachment, .. } => attachment.add_forward(guest_port, host_port),
-            Self::Bridge(port) => port.add_forward(guest_port, host_port),
+            Self::Gateway { attachment, .. } => attachment.add_forward_avoiding(guest_port, host_port, avoid),
+            Self::Bridge(port) => port.add_forward_avoiding(guest_port, host_port, avoid),
         }
     }
 

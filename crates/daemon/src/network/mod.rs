@@ -1,7 +1,7 @@
 //! The network of all workspaces, and a seat in it for every one of them.
 //!
 //! A seat is held for as long as its workspace exists, whether a machine runs or not: forwards listen all the time, and
-//! a machine's card connects whenever there is one. After a restart of the daemon, cards at the gateway connect again
+//! a machine's card connects whenever there is one. What a machine had open ends with it. After a restart of the daemon, cards at the gateway connect again
 //! by themselves, and those at the bridge have never been disconnected. What cannot be had (a seat, a port of the host)
 //! is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
 
@@ -62,7 +62,7 @@ impl Held {
     fn listen(&mut self, forwards: &[PortForward]) {
         self.unheard.clear();
         for PortForward { guest_port, host_port } in forwards {
-            match self.line.add_forward(*guest_port, Some(*host_port)) {
+            match self.line.add_forward(*guest_port, Some(*host_port), &BTreeSet::new()) {
                 Ok(_) | Err(ForwardError::Exists { .. }) => {}
                 Err(error) => {
                     tracing::error!(guest_port, %error, "a port is not forwarded");
@@ -123,6 +123,22 @@ impl Network {
         Ok(held)
     }
 
+    /// A machine comes up in the seat.
+    pub(crate) fn occupy(&self, id: &WorkspaceId) {
+        if let Some(held) = self.seats().held.get(id) {
+            held.line.occupy();
+        }
+    }
+
+    /// The machine that had the seat is gone. Whoever was connected to it is told at once, whoever connects from here on
+    /// is refused, and the next machine meets nothing of it.
+    pub(crate) async fn vacate(&self, id: &WorkspaceId) {
+        let vacated = self.seats().held.get(id).map(|held| held.line.vacate());
+        if let Some(vacated) = vacated {
+            vacated.await;
+        }
+    }
+
     /// The workspace is gone, and everything that was connected to it.
     pub(crate) fn leave(&self, id: &WorkspaceId) {
         let mut seats = self.seats();
@@ -170,15 +186,17 @@ impl Network {
         }
     }
 
+    /// Adds a forward, at none of the ports that are to be avoided.
     pub(crate) fn forward(
         &self,
         id: &WorkspaceId,
         guest_port: u16,
         host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
     ) -> Option<Result<PortForward, ForwardError>> {
         let mut seats = self.seats();
         let held = seats.held.get_mut(id)?;
-        let added = held.line.add_forward(guest_port, host_port);
+        let added = held.line.add_forward(guest_port, host_port, avoid);
         if added.is_ok() {
             held.unheard.remove(&guest_port);
         }

@@ -142,6 +142,15 @@ impl Registry {
         Err(OpError::NotOwned { name: workspace.name.clone(), owner: workspace.owner.clone() })
     }
 
+    /// Ports of the host that lead into other workspaces than this one, or will when they can be had.
+    pub(crate) fn forwarded_ports(&self, except: &WorkspaceId) -> BTreeSet<u16> {
+        let others = self.iter().filter(|workspace| workspace.id != *except);
+        others
+            .flat_map(|workspace| &workspace.network.port_forwards)
+            .map(|forward| forward.host_port)
+            .collect()
+    }
+
     /// The workspace that has this address.
     pub(crate) fn at_address(&self, address: Ipv4Addr) -> Option<&Workspace> {
         self.workspaces.values().find(|workspace| workspace.address == address)

@@ -148,6 +148,7 @@ async fn from_standby(
             tracing::warn!(workspace = %runner.name, %failure, "a machine of the pool is of no use; making another");
             machine.kill().await;
             runner.shared.machines.halt(&runner.spec, Some(&machine.record())).await;
+            runner.shared.network.vacate(&runner.id).await;
             let erased = runner.shared.machines.erase(&runner.spec).await;
             erased.map_err(|source| OpError::Erase { name: runner.name.clone(), source })?;
             runner.shared.set_status(&runner.id, Status::Creating { machine: None });

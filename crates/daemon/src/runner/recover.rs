@@ -62,6 +62,7 @@ impl Runner {
                 // Sockets of a machine that ended unwatched, or a process that the ledger never learnt of.
                 self.shared.machines.halt(&self.spec, None).await;
                 self.settle_or_warn().await;
+                self.shared.network.vacate(&self.id).await;
                 self.shared.set_status(&self.id, status);
                 Existence::Exists
             }
@@ -140,6 +141,7 @@ impl Runner {
     /// Nothing runs: its volume is put in order and it is shown as stopped.
     async fn stopped(&mut self, reason: Option<String>) {
         self.live.send_replace(Live::Down);
+        self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason });
         self.settle_or_warn().await;
         self.shared.save_or_warn("a workspace was recovered").await;

@@ -148,6 +148,7 @@ impl Runner {
         }
         self.shared.machines.halt(&self.spec, record.as_ref()).await;
         fault::point("restore.halted");
+        self.seat_anew().await;
         let hook = self
             .spawn_hook(Rise::Restore, move |machine| Status::Restoring { snapshot, machine: Some(machine) });
         let failed = |error: &OpError| format!("it could not go back to snapshot {name}: {error}");

@@ -62,9 +62,7 @@ impl Runner {
             return Err(OpError::Ledger(error));
         }
         fault::point("start.ledgered");
-        if let Some(workspace) = self.shared.workspace(&self.id) {
-            take_seat(&self.shared, &workspace);
-        }
+        self.seat_anew().await;
         let hook = self.spawn_hook(Rise::Start, |machine| Status::Starting { machine: Some(machine) });
         let booted = match self.shared.machines.start(&self.spec, hook, &progress).await {
             Ok(booted) => booted,
@@ -108,8 +106,18 @@ impl Runner {
         let machine = self.status().machine().cloned();
         self.live.send_replace(Live::Down);
         self.shared.machines.halt(&self.spec, machine.as_ref()).await;
+        self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason) });
         self.shared.save_or_warn("a machine did not come up").await;
+    }
+
+    /// No machine runs and one is about to: nothing of an earlier one is left at its seat, and what of the network could
+    /// not be had is tried again.
+    pub(super) async fn seat_anew(&self) {
+        self.shared.network.vacate(&self.id).await;
+        if let Some(workspace) = self.shared.workspace(&self.id) {
+            take_seat(&self.shared, &workspace);
+        }
     }
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
@@ -128,6 +136,7 @@ impl Runner {
         let reason = machine.shutdown(STOP_GRACE).await;
         tracing::info!(workspace = %self.name, %reason, "stopped");
         fault::point("stop.halted");
+        self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: None });
         self.shared.save_or_warn("a workspace was stopped").await;
         Ok(())
@@ -148,6 +157,7 @@ impl Runner {
         }
         self.shared.machines.halt(&self.spec, machine.as_ref()).await;
         fault::point("destroy.halted");
+        self.shared.network.vacate(&self.id).await;
         self.shared.network.leave_files(&self.id).await;
         if let Err(source) = self.shared.machines.erase(&self.spec).await {
             let reason = format!("destroying it failed: {source}");
@@ -178,6 +188,7 @@ impl Runner {
             let (shared, status) = (Arc::clone(&shared), status(record));
             Box::pin(async move {
                 fault::point(rise.spawned());
+                shared.network.occupy(&id);
                 shared.change(|registry| {
                     registry.update(&id, |workspace| {
                         // A machine that goes back to a snapshot is started on a disk that was switched to it.

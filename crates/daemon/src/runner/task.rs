@@ -261,6 +261,7 @@ impl Runner {
     async fn died(&mut self, reason: ExitReason) {
         tracing::warn!(workspace = %self.name, %reason, "the machine ended by itself");
         self.live.send_replace(Live::Down);
+        self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: Some(reason.text) });
         self.shared.save_or_warn("a machine ended").await;
     }

@@ -1,6 +1,8 @@
 //! What a workspace may reach, and the ports of the host that lead into it. Both are the workspace's whether it runs or
 //! not.
 
+use std::collections::BTreeSet;
+
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::network::PolicyChange;
@@ -11,7 +13,7 @@ use tokio::sync::broadcast;
 use super::Session;
 use crate::error::OpError;
 use crate::info::{NetworkInfo, PortForward, WorkspaceInfo};
-use crate::registry::Workspace;
+use crate::registry::{Registry, Workspace};
 
 /// The last records, and those to come until the workspace is gone.
 pub(crate) type FollowedLog = (Vec<FlowRecord>, broadcast::Receiver<FlowRecord>);
@@ -23,7 +25,7 @@ impl Session {
         wanted: &WorkspaceRef,
         change: &PolicyChange,
     ) -> Result<WorkspaceInfo, OpError> {
-        let edit = |workspace: &Workspace| {
+        let edit = |workspace: &Workspace, _: &Registry| {
             let policy = change.apply_to(&workspace.network.policy)?;
             self.shared().network.set_policy(&workspace.id, &policy);
             Ok(NetworkInfo { policy, ..workspace.network.clone() })
@@ -45,9 +47,11 @@ impl Session {
         if let Some(port) = host_port.filter(|port| self.own_ports().contains(port)) {
             return Err(OpError::OwnPort { port });
         }
-        let edit = |workspace: &Workspace| {
+        let edit = |workspace: &Workspace, registry: &Registry| {
             let name = || workspace.name.clone();
-            let added = self.shared().network.forward(&workspace.id, guest_port, host_port);
+            let mut avoid = registry.forwarded_ports(&workspace.id);
+            avoid.extend(self.own_ports());
+            let added = self.shared().network.forward(&workspace.id, guest_port, host_port, &avoid);
             let added = added.ok_or_else(|| OpError::Busy { name: name() })?;
             let added = added.map_err(|source| OpError::Forward { name: name(), guest_port, source })?;
             let mut network = workspace.network.clone();
@@ -72,7 +76,7 @@ impl Session {
         guest_port: u16,
     ) -> Result<WorkspaceInfo, OpError> {
         let mut ending = None;
-        let edit = |workspace: &Workspace| {
+        let edit = |workspace: &Workspace, _: &Registry| {
             let mut network = workspace.network.clone();
             let known: Vec<_> = network.port_forwards.iter().map(|forward| forward.guest_port).collect();
             if !known.contains(&guest_port) {
@@ -85,8 +89,10 @@ impl Session {
         let undo = |id: &WorkspaceId, before: &NetworkInfo| {
             let ended = before.port_forwards.iter().find(|forward| forward.guest_port == guest_port);
             // Somebody may have taken the port meanwhile; the ledger keeps it for the next start.
-            let _ =
-                ended.and_then(|ended| self.shared().network.forward(id, guest_port, Some(ended.host_port)));
+            let again = |ended: &PortForward| {
+                self.shared().network.forward(id, guest_port, Some(ended.host_port), &BTreeSet::new())
+            };
+            let _ = ended.and_then(again);
         };
         let info = self.edit_network(wanted, edit, undo).await?;
         if let Some(ending) = ending {
@@ -113,14 +119,14 @@ impl Session {
     async fn edit_network(
         &self,
         wanted: &WorkspaceRef,
-        edit: impl FnOnce(&Workspace) -> Result<NetworkInfo, OpError>,
+        edit: impl FnOnce(&Workspace, &Registry) -> Result<NetworkInfo, OpError>,
         undo: impl FnOnce(&WorkspaceId, &NetworkInfo),
     ) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let before = self.shared().change(|registry| {
             let before = registry.find_owned(wanted, self.id(), self.kind())?.clone();
-            let network = edit(&before)?;
+            let network = edit(&before, registry)?;
             registry.update(&before.id, |workspace| workspace.network = network);
             Ok::<_, OpError>(before)
         })?;

@@ -84,8 +84,10 @@ impl Hub {
     }
 
     fn write(&self, wiring: &mut Wiring, changed: Option<&Place>) -> Result<(), BridgeError> {
-        let guests: Vec<_> = self.all().iter().map(|place| place.guest()).collect();
-        wiring.set_rules(&render::tables(&self.ground, &guests))?;
+        let places = self.all();
+        let guests: Vec<_> = places.iter().map(|place| place.guest()).collect();
+        let written = wiring.set_rules(&render::tables(&self.ground, &guests));
+        written.inspect_err(|_| places.iter().for_each(|place| place.not_written()))?;
         match changed {
             None => Ok(()),
             Some(place) => {

@@ -13,21 +13,19 @@ use rustix::net::sockopt::{ip_original_dst, set_socket_keepalive, set_tcp_keepid
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
+use super::climb::{BUFFER, Ear, climb, watched};
 use super::hub::Hub;
 use super::place::Place;
 use crate::gateway::account::Account;
-use crate::gateway::flow::{End, PATIENCE};
+use crate::gateway::flow::End;
 use crate::gateway::gate::Gate;
-use crate::gateway::settings::{ASKED_AT_THE_END, KEEP_ALIVE};
-use crate::rules::{Refusal, Transport};
+use crate::gateway::settings::KEEP_ALIVE;
+use crate::rules::Transport;
 
 /// Until a listener that failed is asked again: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// For each direction of each connection.
-const BUFFER: usize = 64 << 10;
 
 /// Accepts what the kernel brings, until the bridge is closed.
 pub(super) async fn serve(hub: Arc<Hub>, listener: TcpListener) {
@@ -132,12 +130,13 @@ impl Flow {
 
     async fn both(&mut self, guest: &mut TcpStream, host: &mut TcpStream) -> End {
         let Self { gate, up, down } = self;
+        let ear = Ear::default();
         let (guest_says, guest_hears) = guest.split();
         let (host_says, host_hears) = host.split();
-        let mut down = pin!(pour(host_says, guest_hears, down));
+        let mut down = pin!(pour(host_says, guest_hears, down, &ear));
         let mut host_ended = false;
         let guest = {
-            let mut up = pin!(climb(gate, guest_says, host_hears, up));
+            let mut up = pin!(climb(gate, guest_says, host_hears, up, &ear));
             loop {
                 // Refusals come from the guest's side, so it has its turn first.
                 tokio::select! {
@@ -173,10 +172,10 @@ impl Flow {
 
 /// Both ends of a connection. Dropped before it has finished, both are reset, so that neither side takes what has come
 /// so far for all there is.
-struct Ends {
-    guest: TcpStream,
-    host: TcpStream,
-    finished: bool,
+pub(super) struct Ends {
+    pub(super) guest: TcpStream,
+    pub(super) host: TcpStream,
+    pub(super) finished: bool,
 }
 
 impl Drop for Ends {
@@ -195,79 +194,23 @@ enum Side {
 }
 
 /// Carries one direction to its end.
-async fn pour(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: &AtomicU64) -> Result<(), Side> {
+async fn pour(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    count: &AtomicU64,
+    ear: &Ear,
+) -> Result<(), Side> {
     let mut space = vec![0; BUFFER];
     loop {
         let length = from.read(&mut space).await.map_err(|_| Side::From)?;
         if length == 0 {
+            ear.end();
             // It fails only if the connection is gone, which the other direction tells.
             let _ = to.shutdown().await;
             return Ok(());
         }
+        ear.hear(&space[..length]);
         to.write_all(&space[..length]).await.map_err(|_| Side::To)?;
         count.fetch_add(length as u64, Ordering::Relaxed);
-    }
-}
-
-/// Carries what the guest says, once it has said whom it is for. Gives back the end that says nothing any more.
-async fn climb<'a>(
-    gate: &mut Gate,
-    mut guest: ReadHalf<'a>,
-    mut host: WriteHalf<'_>,
-    count: &AtomicU64,
-) -> Result<ReadHalf<'a>, End> {
-    let mut space = vec![0; BUFFER];
-    let mut held: Vec<u8> = Vec::new();
-    let mut patience = None;
-    loop {
-        let read = match patience.filter(|_| gate.is_looking()) {
-            Some(until) => watched(gate, until_then(until, guest.read(&mut space))).await,
-            None => watched(gate, async { Some(guest.read(&mut space).await) }).await,
-        };
-        let length = match read.map_err(End::Refused)? {
-            None => {
-                gate.end().map_err(End::Refused)?;
-                None
-            }
-            Some(Ok(length)) => Some(length),
-            Some(Err(_)) => return Err(End::GuestReset),
-        };
-        match length {
-            Some(0) => gate.end().map_err(End::Refused)?,
-            Some(length) => {
-                gate.look(&space[..length]).map_err(End::Refused)?;
-                held.extend_from_slice(&space[..length]);
-                patience.get_or_insert_with(|| Instant::now() + PATIENCE);
-            }
-            None => {}
-        }
-        if !gate.is_holding() && !held.is_empty() {
-            let written = watched(gate, host.write_all(&held)).await.map_err(End::Refused)?;
-            written.map_err(|_| End::HostReset)?;
-            count.fetch_add(held.len() as u64, Ordering::Relaxed);
-            held.clear();
-        }
-        if length == Some(0) {
-            let _ = host.shutdown().await;
-            let _ = set_tcp_keepidle(guest.as_ref(), ASKED_AT_THE_END);
-            return Ok(guest);
-        }
-    }
-}
-
-/// What comes before the time is up.
-async fn until_then<T>(until: Instant, work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout_at(until, work).await.ok()
-}
-
-/// Does something for as long as the policy allows the flow.
-async fn watched<T>(gate: &mut Gate, work: impl Future<Output = T>) -> Result<T, Refusal> {
-    let mut work = pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            () = gate.changed() => gate.judge_again()?,
-            done = &mut work => return Ok(done),
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! What others have set up stays as it is, byte for byte, and ours comes and goes as a whole.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::bridge::{Bridge, BridgeSettings};
@@ -46,15 +48,13 @@ fn make_foreign() {
     let mut netlink = Netlink::open(Subsystem::Netfilter).unwrap();
     let head = [0, 0, 0, 10];
     let (begin, end) = (Message::new(0x10, 0, &head), Message::new(0x11, 0, &head));
-    netlink.batch(begin, vec![table, chain], end).unwrap();
+    let mut rule = Message::new(10 << 8 | 6, 0xc00, &[2, 0, 0, 0]);
+    rule.text(1, "foreign").text(2, "theirs");
+    netlink.batch(begin, vec![table, chain, rule], end).unwrap();
 }
 
-fn open() -> Bridge {
-    Bridge::open(BridgeSettings::new("br-test", Arc::new(Resolver::new(Vec::new())))).unwrap()
-}
-
-#[test]
-fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
+/// In a network namespace of its own, or with the reason why there is none.
+fn in_namespace(story: impl FnOnce() + Send + 'static) {
     let told = std::thread::spawn(|| {
         // SAFETY: only the network namespace of this thread changes; no file descriptor depends on it.
         let entered = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
@@ -63,9 +63,24 @@ fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _runtime = runtime.enter();
+        story();
+        Ok(())
+    });
+    if let Err(reason) = told.join().unwrap() {
+        agentiso_testkit::record_skip(&reason);
+    }
+}
+
+fn open() -> Bridge {
+    Bridge::open(BridgeSettings::new("br-test", Arc::new(Resolver::new(Vec::new())))).unwrap()
+}
+
+#[test]
+fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
+    in_namespace(|| {
         make_foreign();
         let foreign = Tables::read(false);
-        assert_eq!(foreign.0.len(), 2);
+        assert_eq!(foreign.0.len(), 3);
         assert_eq!(Tables::read(true).0.len(), 0);
         let first = open();
         let once = Tables::read(true).0.len();
@@ -78,9 +93,49 @@ fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
         drop(second);
         assert_eq!(Tables::read(false), foreign);
         assert_eq!(Tables::read(true).0.len(), 0);
-        Ok(())
     });
-    if let Err(reason) = told.join().unwrap() {
-        agentiso_testkit::record_skip(&reason);
+}
+
+/// Set for the process that the next test starts of itself, as the daemon that it kills.
+const IS_DAEMON: &str = "AGENTISO_TEST_IS_DAEMON";
+
+#[expect(clippy::print_stdout, reason = "who started this waits for it")]
+fn be_a_daemon_until_killed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let _bridge = open();
+        println!("ready");
+        std::future::pending::<()>().await;
+    });
+}
+
+#[test]
+fn what_a_killed_daemon_left_goes_with_the_next_and_nothing_of_others() {
+    if std::env::var_os(IS_DAEMON).is_some() {
+        return be_a_daemon_until_killed();
     }
+    in_namespace(|| {
+        make_foreign();
+        let foreign = Tables::read(false);
+        let name = "bridge::tests::what_a_killed_daemon_left_goes_with_the_next_and_nothing_of_others";
+        let mut daemon = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(IS_DAEMON, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("ready")));
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let left = Tables::read(true).0.len();
+        assert!(left > 10, "the rules hold without it: {left}");
+        assert_eq!(Tables::read(false), foreign);
+        let next = open();
+        assert_eq!(Tables::read(true).0.len(), left);
+        assert_eq!(Tables::read(false), foreign);
+        drop(next);
+        assert_eq!(Tables::read(true).0.len(), 0);
+        assert_eq!(Tables::read(false), foreign);
+    });
 }

@@ -30,8 +30,18 @@ impl Attachment {
     /// Listens on the host's loopback for connections to a port of the guest. Without a port of the host, a free
     /// one is taken.
     pub fn add_forward(&self, guest_port: u16, host_port: Option<u16>) -> Result<Forward, ForwardError> {
+        self.add_forward_avoiding(guest_port, host_port, &BTreeSet::new())
+    }
+
+    /// The same, with ports of the host that are somebody else's, whether they listen there now or not.
+    pub fn add_forward_avoiding(
+        &self,
+        guest_port: u16,
+        host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
+    ) -> Result<Forward, ForwardError> {
         let _runtime = self.runtime.enter();
-        self.forwards.add(&self.vm, guest_port, host_port)
+        self.forwards.add(&self.vm, guest_port, host_port, avoid)
     }
 
     /// Ends a forward and the connections that came through it.
@@ -63,6 +73,18 @@ impl Attachment {
         self.vm.flows.len() + self.vm.associations.len()
     }
 
+    /// A machine is about to have the seat.
+    pub fn occupy(&self) {
+        self.vm.occupy();
+    }
+
+    /// The machine is gone for good, and not only its cable: every connection that it had is cut, whoever is at the other
+    /// end is told, and who connects to it is refused until [`occupy`](Self::occupy). Nothing is left for the next
+    /// machine when this has come to its end.
+    pub fn vacate(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.vm.clone().vacate()
+    }
+
     /// Detaches the VM and waits until nothing of it is left.
     pub async fn detach(self) {
         let tasks = self.vm.tasks.clone();
@@ -73,6 +95,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        self.vm.switch.part(&self.vm);
         self.vm.switch.remove(self.vm.seat.address);
         self.vm.ended.cancel();
         self.vm.tasks.close();

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::account::Account;
-use super::gate::Gate;
+use super::gate::{Gate, Offer};
 use super::host::Host;
 use super::pool::Buffer;
 use super::settings::{ASKED_AT_THE_END, CONNECT_DEADLINE};
@@ -76,9 +76,7 @@ struct Progress {
     host_deaf: bool,
     /// The host's end is gone; the guest is told when it has everything that came before.
     host_gone: bool,
-    /// The first bytes of the guest, until somebody has looked at them and the host has taken them.
-    held: Vec<u8>,
-    /// Until when they may leave it open whom they are for.
+    /// Until when the guest may leave it open whom its bytes are for.
     patience: Option<Instant>,
     host_full: bool,
 }
@@ -107,10 +105,15 @@ impl Flow {
                 let Ok(packet) = self.packets.try_recv() else { break };
                 self.stack.push(packet);
             }
-            if let Err(refusal) = self.up(&mut progress) {
-                return End::Refused(refusal);
-            }
-            self.down(&mut progress);
+            let carried = self.up(&mut progress).and_then(|()| {
+                let waited = self.is_waiting();
+                self.down(&mut progress)?;
+                Ok(waited && !self.is_waiting())
+            });
+            let answered = match carried {
+                Ok(answered) => answered,
+                Err(refusal) => return End::Refused(refusal),
+            };
             progress.ending = progress.ending.filter(|until| self.expects_end(&progress, *until));
             if progress.ending.is_none() {
                 match self.only_ends_follow(&progress) {
@@ -121,52 +124,38 @@ impl Flow {
             if let Some(end) = self.over(&mut progress) {
                 return end;
             }
+            // What the server said lets through what was held.
+            if answered {
+                continue;
+            }
             if let Err(end) = self.wait(&progress, deadline).await {
                 return end;
             }
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        self.gate.as_ref().is_some_and(Gate::is_waiting)
+    }
+
     /// From the guest to the host.
     fn up(&mut self, progress: &mut Progress) -> Result<(), Refusal> {
-        let socket = self.stack.socket();
-        progress.guest_ended |= has_ended(socket.state());
+        progress.guest_ended |= has_ended(self.stack.socket().state());
         progress.host_full = false;
+        self.pump(progress)?;
         if let Some(gate) = &mut self.gate {
-            while gate.is_looking() && socket.can_recv() {
-                let looked = socket.recv(|bytes| {
-                    progress.held.extend_from_slice(bytes);
-                    (bytes.len(), gate.look(bytes))
-                });
-                looked.unwrap_or(Ok(()))?;
-            }
-            if progress.held.is_empty() {
-                progress.patience = None;
-            } else {
-                progress.patience.get_or_insert_with(|| Instant::now() + PATIENCE);
-            }
-            if progress.guest_ended || progress.patience.is_some_and(|until| until <= Instant::now()) {
+            progress.patience =
+                gate.is_impatient().then(|| progress.patience.unwrap_or_else(|| Instant::now() + PATIENCE));
+            let all_said = progress.guest_ended && !self.stack.socket().can_recv();
+            if all_said || progress.patience.is_some_and(|until| until <= Instant::now()) {
                 gate.end()?;
-            }
-            if gate.is_holding() {
-                return Ok(());
-            }
-            progress.patience = None;
-        }
-        let mut held = std::mem::take(&mut progress.held);
-        while !held.is_empty() && !progress.host_full {
-            let written = write(&self.host, &held, &mut self.account.up, progress);
-            held.drain(..written);
-        }
-        progress.held = held;
-        while socket.can_recv() && !progress.host_full {
-            let account = &mut self.account.up;
-            let received = socket.recv(|bytes| (write(&self.host, bytes, account, progress), ()));
-            if received.is_err() {
-                break;
+                self.pump(progress)?;
             }
         }
-        if progress.guest_ended && !socket.can_recv() && progress.held.is_empty() && !progress.told_host {
+        // What waits for an answer of a server that says no more goes nowhere.
+        let is_empty = progress.host_ended || self.gate.as_ref().is_none_or(Gate::is_empty);
+        let socket = self.stack.socket();
+        if progress.guest_ended && !socket.can_recv() && is_empty && !progress.told_host {
             progress.told_host = true;
             progress.down_at_end = Some(self.account.down);
             progress.ending = Some(Instant::now() + BOTH_ENDS);
@@ -176,12 +165,50 @@ impl Flow {
         Ok(())
     }
 
-    /// From the host to the guest.
-    fn down(&mut self, progress: &mut Progress) {
+    /// Gives the host what it takes at once of what may leave.
+    fn pump(&mut self, progress: &mut Progress) -> Result<(), Refusal> {
         let socket = self.stack.socket();
-        while !progress.host_ended && !progress.host_gone && socket.can_send() {
+        while !progress.host_full {
+            if let Some(gate) = self.gate.as_mut().filter(|gate| !gate.free().is_empty()) {
+                let written = write(&self.host, gate.free(), &mut self.account.up, progress);
+                gate.left(written);
+                continue;
+            }
+            if !socket.can_recv() {
+                break;
+            }
+            let received = socket.recv(|bytes| {
+                let count =
+                    match self.gate.as_mut().map_or(Ok(Offer::Pass(bytes.len())), |gate| gate.offer(bytes)) {
+                        Ok(Offer::Pass(count)) => count,
+                        Ok(Offer::Held(count)) => return (count, Ok(count > 0)),
+                        Err(refusal) => return (0, Err(refusal)),
+                    };
+                let written = write(&self.host, &bytes[..count], &mut self.account.up, progress);
+                let passed = self.gate.as_mut().map_or(Ok(()), |gate| gate.passed(&bytes[..written]));
+                (written, passed.map(|()| true))
+            });
+            match received {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) | Err(_) => break,
+                Ok(Err(refusal)) => return Err(refusal),
+            }
+        }
+        Ok(())
+    }
+
+    /// From the host to the guest.
+    fn down(&mut self, progress: &mut Progress) -> Result<(), Refusal> {
+        let socket = self.stack.socket();
+        let mut heard = Ok(());
+        while heard.is_ok() && !progress.host_ended && !progress.host_gone && socket.can_send() {
             let read = socket.send(|space| match self.host.try_read(space) {
-                Ok(count) => (count, Ok(count)),
+                Ok(count) => {
+                    if let Some(gate) = &mut self.gate {
+                        heard = gate.hear(&space[..count]);
+                    }
+                    (count, Ok(count))
+                }
                 Err(error) => (0, Err(error)),
             });
             match read {
@@ -198,6 +225,7 @@ impl Flow {
         if progress.host_ended && !progress.host_gone {
             socket.close();
         }
+        heard
     }
 
     /// Whether there is nothing to say to the guest but that it has ended.

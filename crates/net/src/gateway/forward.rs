@@ -1,12 +1,13 @@
 //! Ports of the host's loopback that lead into a guest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -34,6 +35,9 @@ const TRIES: usize = 64;
 
 /// Until a listener that failed is asked again: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the log says of a connection to a workspace without a machine.
+pub(crate) const NOBODY: &str = "the workspace does not run";
 
 /// A port of the host's loopback that leads into a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +107,14 @@ pub(crate) trait Inbound: Send + Sync + 'static {
 }
 
 impl Forwards {
-    /// Must be called within the runtime.
+    /// Ports that somebody has a right to are avoided, whether they listen now or not. Must be called within the
+    /// runtime.
     pub(crate) fn add<T: Inbound>(
         &self,
         vm: &Arc<T>,
         guest_port: u16,
         host_port: Option<u16>,
+        avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
         match (guest_port, host_port) {
             (0, _) => return Err(ForwardError::NoPort),
@@ -122,7 +128,11 @@ impl Forwards {
         if running.len() >= FORWARDS {
             return Err(ForwardError::TooMany);
         }
-        let (listener, host_port) = listen(host_port)?;
+        let (listener, host_port) = match host_port {
+            Some(port) if avoid.contains(&port) => return Err(ForwardError::InUse { port }),
+            Some(port) => listen(port)?,
+            None => listen_anywhere(avoid)?,
+        };
         let stop = vm.ended().child_token();
         let accepting = accept(vm.clone(), listener, guest_port, stop.clone());
         let accepting = vm.tasks().spawn(stop.clone().run_until_cancelled_owned(accepting));
@@ -152,12 +162,27 @@ impl Forwards {
     }
 }
 
-fn listen(port: Option<u16>) -> Result<(TcpListener, u16), ForwardError> {
-    let failed = |source: io::Error| match (source.kind(), port) {
-        (io::ErrorKind::AddrInUse, Some(port)) => ForwardError::InUse { port },
-        (_, Some(_) | None) => ForwardError::Listen { source },
+/// Takes a port that is free and nobody's. Those that are free only at the moment are held until one is found, so that
+/// none comes twice.
+fn listen_anywhere(avoid: &BTreeSet<u16>) -> Result<(TcpListener, u16), ForwardError> {
+    let mut passed_over = Vec::new();
+    for _ in 0..=avoid.len() {
+        let (listener, port) = listen(0)?;
+        if !avoid.contains(&port) {
+            return Ok((listener, port));
+        }
+        passed_over.push(listener);
+    }
+    Err(ForwardError::Listen { source: io::ErrorKind::AddrInUse.into() })
+}
+
+/// Port 0: one that is free.
+fn listen(port: u16) -> Result<(TcpListener, u16), ForwardError> {
+    let failed = |source: io::Error| match source.kind() == io::ErrorKind::AddrInUse && port != 0 {
+        true => ForwardError::InUse { port },
+        false => ForwardError::Listen { source },
     };
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).map_err(failed)?;
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let host_port = listener.local_addr().map_err(failed)?.port();
     Ok((TcpListener::from_std(listener).map_err(failed)?, host_port))
@@ -195,6 +220,10 @@ impl Inbound for Vm {
         let _ = stream.set_nodelay(true);
         let host = Host::tcp(stream);
         let SocketAddr::V4(client) = client else { return };
+        if self.is_vacant() {
+            let message = || NOBODY.to_owned();
+            return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
+        }
         let mut place = Err(NoPlace::Taken);
         let mut ours = SocketAddrV4::new(self.settings.address, 0);
         for _ in 0..TRIES {
@@ -214,10 +243,11 @@ impl Inbound for Vm {
         let account = Account::opened(&self.log, Transport::Tcp, guest_port, client, "port_forward", None)
             .if_not_opened(format!("nothing listens on port {guest_port} in the guest"));
         let flow = Flow { stack, packets, host, gate: None, account };
-        self.tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+        let carry = stop.clone().run_until_cancelled_owned(async move {
             flow.run().await;
             drop(ticket);
-        }));
+        });
+        self.spawn(carry.map(drop));
     }
 }
 

@@ -1,14 +1,20 @@
 //! What a flow must pass before its bytes leave, and again whenever the policy changes.
+//!
+//! ```text
+//!            ┌─ TLS, git, opaque ─────────────▶ pass
+//!   looking ─┤
+//!            └─ HTTP under rules about names ─▶ each head held until it was judged, bodies pass
+//! ```
 
 use std::net::SocketAddrV4;
 
 use tokio::sync::watch;
 
-use crate::rules::{Guard, Refusal, Transport, Verdict};
-use crate::sniff::{Claim, Sniffer};
+use crate::rules::{Guard, Refusal, RefusalCode, Transport, Verdict};
+use crate::sniff::{Broken, Claim, MAX_BYTES, Requests, Sniffer};
 
-/// Stands before the host's end of a flow. All bytes of the guest pass through [`look`](Gate::look) until they have
-/// said whom they are for; where the guard wants to know that first, they are held back until then.
+/// Stands before the host's end of a flow. All bytes of the guest are [offered](Gate::offer) to it; those that must not
+/// leave yet it holds.
 #[derive(Debug)]
 pub(crate) struct Gate {
     guard: Guard,
@@ -20,12 +26,40 @@ pub(crate) struct Gate {
     /// The name for the log, which the guest may have chosen itself.
     name: Option<String>,
     state: State,
+    /// Bytes of the guest that have not left, of which the first `free` may.
+    held: Vec<u8>,
+    free: usize,
+    /// Something has left.
+    begun: bool,
+    /// The server has said something.
+    heard: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    Looking { sniffer: Sniffer, holding: bool },
-    Said(Claim),
+    Looking {
+        sniffer: Sniffer,
+        holding: bool,
+    },
+    /// HTTP, of which every request is judged; the claim is the last one's.
+    Following {
+        claim: Claim,
+        requests: Box<Requests>,
+    },
+    /// Nothing more is looked at. `shut`: nothing more may come either.
+    Said {
+        claim: Claim,
+        shut: bool,
+    },
+}
+
+/// What becomes of bytes that were offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// So many of them may leave; those that do are told to [`passed`](Gate::passed).
+    Pass(usize),
+    /// So many of them were taken. None: there is no room until the server has answered.
+    Held(usize),
 }
 
 impl Gate {
@@ -35,7 +69,21 @@ impl Gate {
         let changed = guard.watch();
         let (rule, name) = allowed(guard.judge(Transport::Tcp, to))?;
         let state = State::Looking { sniffer: Sniffer::default(), holding: guard.needs_claim(to) };
-        Ok(Self { guard, to, changed, rule, resolved: name.clone(), name, state })
+        let resolved = name.clone();
+        let held = Vec::new();
+        Ok(Self {
+            guard,
+            to,
+            changed,
+            rule,
+            resolved,
+            name,
+            state,
+            held,
+            free: 0,
+            begun: false,
+            heard: false,
+        })
     }
 
     pub(crate) fn rule(&self) -> &str {
@@ -46,44 +94,179 @@ impl Gate {
         self.name.as_deref()
     }
 
-    pub(crate) fn is_looking(&self) -> bool {
-        matches!(self.state, State::Looking { .. })
+    /// Whether the guest has begun to say something and must finish it soon.
+    pub(crate) fn is_impatient(&self) -> bool {
+        let unfinished = self.held.len() > self.free;
+        match &self.state {
+            State::Looking { holding, .. } => unfinished && *holding,
+            State::Following { requests, .. } => unfinished && !requests.is_waiting(),
+            State::Said { .. } => false,
+        }
     }
 
-    /// Whether the guest's bytes must not leave yet.
-    pub(crate) fn is_holding(&self) -> bool {
-        matches!(self.state, State::Looking { holding: true, .. })
+    /// Whether what comes next depends on what the server says.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(&self.state, State::Following { requests, .. } if requests.is_waiting())
     }
 
-    /// Looks at the guest's next bytes.
-    pub(crate) fn look(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
-        let State::Looking { sniffer, .. } = &mut self.state else { return Ok(()) };
-        match sniffer.push(bytes) {
-            Some(claim) => self.said(claim),
-            None => Ok(()),
+    /// Whether no byte is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// What was held and may leave.
+    pub(crate) fn free(&self) -> &[u8] {
+        &self.held[..self.free]
+    }
+
+    /// So many of the bytes that may leave have left.
+    pub(crate) fn left(&mut self, count: usize) {
+        self.begun |= count > 0;
+        self.held.drain(..count);
+        self.free -= count;
+    }
+
+    /// Offers the guest's next bytes, when nothing that was held before may leave.
+    pub(crate) fn offer(&mut self, bytes: &[u8]) -> Result<Offer, Refusal> {
+        match &mut self.state {
+            State::Said { shut: true, .. } => return Err(self.not_followed()),
+            State::Said { .. } if self.held.is_empty() => return Ok(Offer::Pass(bytes.len())),
+            State::Following { requests, .. } if self.held.is_empty() => {
+                match requests.as_ref().clone().body(bytes) {
+                    Ok(0) => {}
+                    Ok(count) => return Ok(Offer::Pass(count)),
+                    Err(broken) => return Err(self.broken(broken)),
+                }
+            }
+            State::Looking { .. } | State::Following { .. } | State::Said { .. } => {}
+        }
+        let taken = bytes.len().min(MAX_BYTES.saturating_sub(self.held.len()));
+        self.held.extend_from_slice(&bytes[..taken]);
+        self.look(&bytes[..taken])?;
+        Ok(Offer::Held(taken))
+    }
+
+    /// These of the bytes that may leave have left.
+    pub(crate) fn passed(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let State::Following { requests, .. } = &mut self.state else { return Ok(()) };
+        match requests.body(bytes) {
+            Ok(_) => Ok(()),
+            Err(broken) => Err(self.broken(broken)),
+        }
+    }
+
+    /// What the server says, before the guest hears it.
+    pub(crate) fn hear(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.heard = true;
+        let State::Following { requests, .. } = &mut self.state else { return Ok(()) };
+        match requests.heard(bytes) {
+            Ok(()) => self.follow(),
+            Err(broken) => Err(self.broken(broken)),
         }
     }
 
     /// The guest says no more, or takes too long: what it has said so far must do.
     pub(crate) fn end(&mut self) -> Result<(), Refusal> {
-        let State::Looking { sniffer, .. } = &mut self.state else { return Ok(()) };
-        let claim = sniffer.finish();
-        self.said(claim)
+        let unfinished = self.is_impatient();
+        match &mut self.state {
+            State::Looking { sniffer, .. } => {
+                let claim = sniffer.finish();
+                self.said(claim)
+            }
+            State::Following { .. } if unfinished => Err(self.broken(Broken("a head has no end"))),
+            State::Following { .. } | State::Said { .. } => Ok(()),
+        }
+    }
+
+    /// Looks at bytes that were added to those that are held.
+    fn look(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        match &mut self.state {
+            State::Looking { sniffer, holding } => {
+                let holding = *holding;
+                match sniffer.push(bytes) {
+                    Some(claim) => self.said(claim)?,
+                    None if !holding => self.free = self.held.len(),
+                    None => {}
+                }
+                Ok(())
+            }
+            State::Following { .. } => self.follow(),
+            State::Said { .. } => {
+                self.free = self.held.len();
+                Ok(())
+            }
+        }
     }
 
     fn said(&mut self, claim: Claim) -> Result<(), Refusal> {
-        let asked = self.is_holding();
+        let asked = matches!(self.state, State::Looking { holding: true, .. });
         if let Claim::Sni(name) | Claim::Host(name) | Claim::GitHost(name) = &claim {
             self.name = Some(name.clone());
         }
         let verdict = asked.then(|| self.guard.rejudge_claim(self.to, self.resolved.as_deref(), &claim));
-        self.state = State::Said(claim);
+        let is_http = matches!(claim, Claim::Host(_));
+        self.state = State::Said { claim: claim.clone(), shut: false };
         if let Some(verdict) = verdict {
             let (rule, name) = allowed(verdict)?;
             self.rule = rule;
             self.name = name.or(self.name.take());
+            if is_http && self.begun {
+                return Err(self.not_followed());
+            }
+            if is_http {
+                let mut requests = Box::new(Requests::new());
+                if self.heard {
+                    // Nothing is waited for, so nothing can be broken.
+                    let _ = requests.heard(&[]);
+                }
+                self.state = State::Following { claim, requests };
+                return self.follow();
+            }
+        }
+        self.free = self.held.len();
+        Ok(())
+    }
+
+    /// Reads on in what is held: bodies may leave, and heads that were judged.
+    fn follow(&mut self) -> Result<(), Refusal> {
+        while self.free < self.held.len() {
+            let State::Following { requests, .. } = &mut self.state else { return Ok(()) };
+            let rest = &self.held[self.free..];
+            let read = requests.body(rest).and_then(|count| match count {
+                0 => requests.head(rest),
+                count => Ok(Some((count, Claim::Opaque))),
+            });
+            match read {
+                Ok(None) => return Ok(()),
+                Ok(Some((count, Claim::Opaque))) => self.free += count,
+                Ok(Some((count, claim))) => {
+                    allowed(self.guard.rejudge_claim(self.to, self.resolved.as_deref(), &claim))?;
+                    self.free += count;
+                    if let State::Following { claim: last, .. } = &mut self.state {
+                        *last = claim;
+                    }
+                }
+                Err(broken) => return Err(self.broken(broken)),
+            }
         }
         Ok(())
+    }
+
+    fn broken(&self, Broken(what): Broken) -> Refusal {
+        let to = self.to;
+        let message = format!(
+            "the connection to {to} is HTTP that servers may read in different ways ({what}), so nobody can tell to whom \
+             it goes"
+        );
+        Refusal::new(RefusalCode::NameHidden, message)
+    }
+
+    fn not_followed(&self) -> Refusal {
+        let message = format!(
+            "the connection to {} is from before the rules about names; programs connect again",
+            self.to
+        );
+        Refusal::new(RefusalCode::NameHidden, message)
     }
 
     /// Resolves when the policy has changed; [`judge_again`](Self::judge_again) then says what it means for the flow.
@@ -101,7 +284,12 @@ impl Gate {
                 *holding |= self.guard.needs_claim(self.to);
                 self.guard.rejudge(Transport::Tcp, self.to, resolved)
             }
-            State::Said(claim) => self.guard.rejudge_claim(self.to, resolved, claim),
+            State::Following { claim, .. } => self.guard.rejudge_claim(self.to, resolved, claim),
+            State::Said { claim, shut } => {
+                // Where its next request begins, nobody knows any more. What the server still says may come.
+                *shut |= matches!(claim, Claim::Host(_)) && self.guard.needs_claim(self.to);
+                self.guard.rejudge_claim(self.to, resolved, claim)
+            }
         };
         allowed(verdict).map(|_| ())
     }
@@ -134,7 +322,11 @@ mod tests {
     }
 
     fn request(gate: &mut Gate, host: &str) -> Result<(), Refusal> {
-        gate.look(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(gate.offer(request.as_bytes())?, Offer::Held(request.len()));
+        assert_eq!(gate.free(), request.as_bytes(), "it may leave");
+        gate.left(request.len());
+        Ok(())
     }
 
     #[test]
@@ -159,5 +351,36 @@ mod tests {
         let denied = json!({"allow_domains": ["*.example.com"], "deny_domains": ["b.example.com"]});
         guard.set_policy(policy(denied));
         assert!(gate.judge_again().is_err());
+    }
+
+    #[test]
+    fn every_request_of_a_connection_is_judged_and_bodies_pass() {
+        let guard = guard(json!({"allow_domains": ["a.example"]}));
+        guard.bind(&DomainName::parse("a.example").unwrap(), *THERE.ip(), Duration::from_secs(60));
+        let mut gate = Gate::open(guard.clone(), THERE).unwrap();
+        request(&mut gate, "a.example").unwrap();
+        let upload = b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 1000000\r\n\r\n";
+        assert_eq!(gate.offer(upload).unwrap(), Offer::Held(upload.len()));
+        gate.left(upload.len());
+        for _ in 0..10 {
+            assert_eq!(gate.offer(&[b'x'; 100_000]).unwrap(), Offer::Pass(100_000), "it is not held");
+            gate.passed(&[b'x'; 60_000]).unwrap();
+            gate.passed(&[b'x'; 40_000]).unwrap();
+        }
+        request(&mut gate, "a.example").unwrap();
+        let refusal = request(&mut gate, "b.example").unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::NameMismatch);
+        assert!(gate.free().is_empty(), "nothing of it leaves");
+    }
+
+    #[test]
+    fn a_connection_from_before_the_rules_may_be_listened_to_and_not_used_again() {
+        let guard = guard(json!({"allow_internet": true}));
+        guard.bind(&DomainName::parse("a.example").unwrap(), *THERE.ip(), Duration::from_secs(60));
+        let mut gate = Gate::open(guard.clone(), THERE).unwrap();
+        request(&mut gate, "a.example").unwrap();
+        guard.set_policy(policy(json!({"allow_domains": ["a.example"]})));
+        gate.judge_again().unwrap();
+        assert!(request(&mut gate, "a.example").is_err());
     }
 }

@@ -48,13 +48,12 @@ impl Gateway {
         if address == self.settings.address || !self.settings.is_local(address) {
             return Err(AttachError::Foreign { address });
         }
-        let (vm, frames) = Vm::new(seat, guard, log, self.settings.clone(), self.switch.clone());
-        let vm = Arc::new(vm);
+        let vm = Arc::new(Vm::new(seat, guard, log, self.settings.clone(), self.switch.clone()));
         if !self.switch.add(&vm) {
             return Err(AttachError::Taken { address });
         }
-        vm.spawn(wire::serve(vm.clone(), listener, frames));
-        vm.spawn(switch::watch(vm.clone()));
+        vm.keep(wire::serve(vm.clone(), listener));
+        vm.keep(switch::watch(vm.clone()));
         Ok(Attachment::new(vm, Handle::current()))
     }
 }

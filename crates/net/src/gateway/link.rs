@@ -36,6 +36,16 @@ pub(crate) struct Waiting {
     pub(crate) later: mpsc::Receiver<Buffer>,
 }
 
+impl Waiting {
+    /// Forgets what nobody will read any more.
+    pub(crate) fn clear(&mut self) {
+        let Self { flows, others, later } = self;
+        for queue in [flows, others, later] {
+            while queue.try_recv().is_ok() {}
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(guest: [u8; 6], queue: usize) -> (Self, Waiting) {
         let (flows, waiting_flows) = mpsc::channel(queue);
@@ -136,5 +146,22 @@ impl Room {
         if let Err(frame) = link.send_later(frame) {
             self.send(frame);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cleared_is_not_read_by_the_next() {
+        let (link, mut waiting) = Link::new([2; 6], 2);
+        assert!(link.send(link.frame(20)) && link.send(link.frame(20)) && !link.send(link.frame(20)));
+        link.room().unwrap().send(link.frame(20));
+        link.room().unwrap().send_later(&link, link.frame(20));
+        waiting.clear();
+        let Waiting { flows, others, later } = &mut waiting;
+        assert!([flows, others, later].into_iter().all(|queue| queue.try_recv().is_err()));
+        assert!(link.send(link.frame(20)), "there is room again");
     }
 }

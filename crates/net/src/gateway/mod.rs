@@ -27,6 +27,7 @@ mod host;
 mod hub;
 mod ingress;
 mod link;
+mod lives;
 pub(crate) mod names;
 mod outbound;
 mod packet;

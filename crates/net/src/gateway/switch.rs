@@ -48,10 +48,28 @@ impl Switch {
     }
 
     pub(crate) fn remove(&self, address: Ipv4Addr) {
-        let mut seats = self.seats.write().unwrap_or_else(PoisonError::into_inner);
-        seats.remove(&address);
-        for vm in seats.values() {
-            vm.tracks().forget(address);
+        self.seats.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+    }
+
+    /// A machine is gone: whoever has its seat next is somebody else. What it had open with others ends, and they are
+    /// told.
+    pub(crate) fn part(&self, vm: &Vm) {
+        let gone = vm.seat.address;
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for opener in seats.values() {
+            let is_own = opener.seat.address == gone;
+            let why = if is_own { "the VM is gone" } else { "the other VM is gone" };
+            let cut = opener
+                .tracks()
+                .cut(|connection| (is_own || *connection.target.ip() == gone).then(|| why.to_owned()));
+            for Cut { connection, opener_next, target_next } in cut {
+                let Connection { opener: from, target: to, .. } = connection;
+                if !is_own {
+                    opener.reset(to, from, target_next);
+                } else if let Some(target) = seats.get(to.ip()) {
+                    target.reset(from, to, opener_next);
+                }
+            }
         }
     }
 
@@ -131,6 +149,9 @@ impl Vm {
         // Who may not reach a VM does not learn whether there is one.
         let other = self.switch.by_address(packet.target).filter(|other| self.may_reach(other));
         let Some(other) = other else { return self.shut_out(packet, || self.stranger()) };
+        if other.is_vacant() {
+            return self.nobody_there(packet);
+        }
         match self.admit(&other, packet) {
             Ok(()) => self.pass_to(&other, packet),
             Err(message) => self.shut_out(packet, || message),
@@ -201,7 +222,20 @@ impl Vm {
         other.send(Some(frame));
     }
 
-    fn shut_out(&self, packet: &Packet<'_>, message: impl FnOnce() -> String) {
+    /// The other VM could be reached, but it does not run.
+    fn nobody_there(&self, packet: &Packet<'_>) {
+        match &packet.body {
+            // Of a connection that ended with the machine.
+            Body::Tcp(segment) if !segment.opens() => self.send(reply::reset(&self.link, packet, segment)),
+            Body::Tcp(_) | Body::Udp(_) | Body::Ping { .. } | Body::Other => {
+                self.complain_of(packet, || "the other VM does not run".to_owned());
+                self.unreachable(packet, Unreachable::Host);
+            }
+            Body::Icmp => {}
+        }
+    }
+
+    fn complain_of(&self, packet: &Packet<'_>, message: impl FnOnce() -> String) {
         let (transport, source, target) = match &packet.body {
             Body::Tcp(segment) => (Transport::Tcp, Some(segment.source), segment.target),
             Body::Udp(datagram) => (Transport::Udp, Some(datagram.source), datagram.target),
@@ -210,6 +244,10 @@ impl Vm {
         };
         let to = SocketAddrV4::new(packet.target, target);
         self.complain(FlowEvent::Refused, transport, source, to, message);
+    }
+
+    fn shut_out(&self, packet: &Packet<'_>, message: impl FnOnce() -> String) {
+        self.complain_of(packet, message);
         match &packet.body {
             Body::Tcp(segment) => self.send(reply::reset(&self.link, packet, segment)),
             Body::Udp(_) | Body::Ping { .. } | Body::Other => {

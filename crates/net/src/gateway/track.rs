@@ -3,7 +3,7 @@
 //! A connection's [`Account`] is kept with it, so that however it goes, the log of who opened it has its end.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use smoltcp::wire::TcpSeqNumber;
@@ -175,17 +175,6 @@ impl Tracks {
         self.connections.retain(|_, track| track.expires > now);
     }
 
-    /// A VM is gone: whoever has its address next is somebody else.
-    pub(crate) fn forget(&mut self, address: Ipv4Addr) {
-        self.connections.retain(|connection, track| {
-            let stays = *connection.target.ip() != address;
-            if !stays {
-                track.says("the other VM is gone".to_owned());
-            }
-            stays
-        });
-    }
-
     /// Ends the connections that may not go on, for the reason that is given for each.
     pub(crate) fn cut(&mut self, mut refusal: impl FnMut(&Connection) -> Option<String>) -> Vec<Cut> {
         let mut cut = Vec::new();
@@ -212,6 +201,8 @@ fn idle(transport: Transport) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::log::{FlowEvent, FlowLog};
 
@@ -247,7 +238,8 @@ mod tests {
         assert!(tracks.pass(&connection(1), passing(from, Sign::Reset), now));
         assert!(!tracks.pass(&connection(1), passing(to, Sign::Data), now));
         assert!(tracks.open(connection(1), || account(&log), now));
-        tracks.forget(Ipv4Addr::new(10, 42, 0, 3));
+        let gone = Ipv4Addr::new(10, 42, 0, 3);
+        tracks.cut(|connection| (*connection.target.ip() == gone).then(|| "the other VM is gone".to_owned()));
         assert!(!tracks.pass(&connection(1), passing(to, Sign::Data), now));
         let ends: Vec<_> =
             log.tail(9).into_iter().filter(|record| record.event == FlowEvent::Closed).collect();

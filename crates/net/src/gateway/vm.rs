@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,11 +18,9 @@ use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
-use crate::log::{FlowEvent, FlowLog, FlowRecord};
+use crate::life::Life;
+use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::rules::{Guard, Transport};
-
-/// Complaints of one VM that reach its log per second. A guest must not wash away with them what else happened.
-const COMPLAINTS: u32 = 50;
 
 #[derive(Debug)]
 pub(crate) struct Vm {
@@ -32,6 +28,8 @@ pub(crate) struct Vm {
     pub(crate) guard: Guard,
     pub(crate) log: FlowLog,
     pub(crate) link: Link,
+    /// What the link brings, for the writer of the newest connection.
+    pub(crate) frames: tokio::sync::Mutex<Waiting>,
     pub(crate) settings: Arc<GatewaySettings>,
     pub(crate) switch: Switch,
     pub(crate) flows: Table<FlowKey>,
@@ -48,17 +46,17 @@ pub(crate) struct Vm {
     pub(crate) next_port: AtomicU16,
     pub(crate) tasks: TaskTracker,
     pub(crate) ended: CancellationToken,
+    /// What the machine that has the seat has going on.
+    pub(super) life: Mutex<Life>,
+    /// The newest connection of its card.
+    pub(super) cable: Mutex<Life>,
+    /// No machine has the seat.
+    pub(super) vacant: AtomicBool,
     /// Connections that it has opened to other VMs.
     tracks: Mutex<Tracks>,
     /// Of connections that are over.
     spares: Mutex<Vec<Stack>>,
-    complaints: Mutex<Complaints>,
-}
-
-#[derive(Debug)]
-struct Complaints {
-    since: Instant,
-    made: u32,
+    complaints: Complaints,
 }
 
 impl Vm {
@@ -68,15 +66,17 @@ impl Vm {
         log: FlowLog,
         settings: Arc<GatewaySettings>,
         switch: Switch,
-    ) -> (Self, Waiting) {
+    ) -> Self {
         let (link, frames) = Link::new(seat.mac, FRAMES_DOWN);
         let limits = settings.limits;
-        let vm = Self {
+        let ended = CancellationToken::new();
+        Self {
             name: RwLock::new(seat.name.clone()),
             seat,
             guard,
             log,
             link,
+            frames: tokio::sync::Mutex::new(frames),
             settings,
             switch,
             flows: Table::new(limits.flows, PACKETS_PER_FLOW),
@@ -87,12 +87,14 @@ impl Vm {
             groups: RwLock::default(),
             next_port: AtomicU16::new(0),
             tasks: TaskTracker::new(),
-            ended: CancellationToken::new(),
+            life: Mutex::new(Life::within(&ended)),
+            cable: Mutex::new(Life::within(&ended)),
+            vacant: AtomicBool::new(false),
+            ended,
             tracks: Mutex::new(Tracks::new(Instant::now())),
             spares: Mutex::default(),
-            complaints: Mutex::new(Complaints { since: Instant::now(), made: 0 }),
-        };
-        (vm, frames)
+            complaints: Complaints::new(),
+        }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -101,11 +103,6 @@ impl Vm {
 
     pub(crate) fn set_name(&self, name: &str) {
         name.clone_into(&mut self.name.write().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Starts a task that ends, wherever it is, when the VM is detached.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(self.ended.clone().run_until_cancelled_owned(work).map(drop));
     }
 
     /// Sends a frame of our own, if there is room for it.
@@ -150,15 +147,8 @@ impl Vm {
         name: Option<String>,
         message: impl FnOnce() -> String,
     ) {
-        {
-            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-            if complaints.since.elapsed() >= Duration::from_secs(1) {
-                *complaints = Complaints { since: Instant::now(), made: 0 };
-            }
-            complaints.made = complaints.made.saturating_add(1);
-            if complaints.made > COMPLAINTS {
-                return;
-            }
+        if !self.complaints.admit() {
+            return;
         }
         let mut record = FlowRecord::now(event, transport, to);
         record.guest_port = guest_port;

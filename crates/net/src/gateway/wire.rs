@@ -1,15 +1,15 @@
 //! The socket to QEMU: one task that reads frames, one that writes them, both as long as QEMU stays.
 //!
-//! QEMU may go and come back at any time, and the newest connection is the one that counts. Flows do not notice.
+//! QEMU may go and come back at any time, and the newest connection is the one that counts. Flows do not notice: they
+//! end with the machine, which whoever runs it tells (see [`lives`](super::lives)).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::bucket::Bucket;
 use super::counters::{add, count};
@@ -18,6 +18,7 @@ use super::link::Waiting;
 use super::pool::Buffer;
 use super::socket::Socket;
 use super::vm::Vm;
+use crate::life::Life;
 use crate::rules::Guard;
 
 /// Frames that are written at once.
@@ -32,25 +33,21 @@ const _: () = assert!(GATHERED < BATCH, "they leave room for a frame that is wai
 /// Until a listener that failed is asked again: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) async fn serve(vm: Arc<Vm>, listener: UnixListener, frames: Waiting) {
-    // Locked by the writer of the newest connection.
-    let frames = Arc::new(Mutex::new(frames));
-    let mut connection = vm.ended.child_token();
+pub(crate) async fn serve(vm: Arc<Vm>, listener: UnixListener) {
     loop {
         let socket = accept(&listener).await;
-        connection.cancel();
-        connection = vm.ended.child_token();
+        let connection = vm.plug();
         start(&vm, &connection, read(vm.clone(), socket.clone()));
-        start(&vm, &connection, write(vm.clone(), socket, frames.clone()));
+        start(&vm, &connection, write(vm.clone(), socket));
     }
 }
 
 /// Starts one half of a connection. The other has nothing to do without it and ends with it.
-fn start(vm: &Vm, connection: &CancellationToken, half: impl Future<Output = ()> + Send + 'static) {
-    let over = connection.clone().drop_guard();
-    vm.tasks.spawn(connection.clone().run_until_cancelled_owned(async move {
+fn start(vm: &Vm, connection: &Life, half: impl Future<Output = ()> + Send + 'static) {
+    let whole = connection.clone();
+    vm.tasks.spawn(connection.part(async move {
         half.await;
-        drop(over);
+        whole.cancel();
     }));
 }
 
@@ -91,8 +88,8 @@ async fn read(vm: Arc<Vm>, socket: Socket) {
     }
 }
 
-async fn write(vm: Arc<Vm>, socket: Socket, frames: Arc<Mutex<Waiting>>) {
-    let Waiting { flows, others, later } = &mut *frames.lock().await;
+async fn write(vm: Arc<Vm>, socket: Socket) {
+    let Waiting { flows, others, later } = &mut *vm.frames.lock().await;
     let mut throttle = Throttle::new(&vm.guard);
     let mut batch = Vec::with_capacity(BATCH);
     let mut gathered = Vec::with_capacity(GATHERED);

@@ -1,23 +1,55 @@
-//! The log on disk: lines of JSON in two files, of which the older one is replaced when the newer one is full.
+//! The log on disk: lines of JSON, what was refused apart from what was opened and closed, so that neither takes the room
+//! of the other. Each has two files, of which the older one is replaced when the newer one is full.
 //!
 //! What is lost with a crash is what was recorded in the last moment; what was cut by it is skipped when it is read.
 
-use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::FlowRecord;
+use super::kept::{Kept, Part};
 
-/// A file as large as this is full. Some thousand records; twice that is what a guest can fill.
-const FULL: u64 = 1 << 20;
+/// A file as large as this is full. Some thousand records; four times that is what a guest can fill.
+const FULL: u64 = 512 << 10;
 
-const NEWER: &str = "network.log";
-const OLDER: &str = "network.log.1";
+const FLOWS: &str = "network.log";
+const REFUSALS: &str = "network-refused.log";
+
+/// The files of one log.
+#[derive(Debug)]
+pub(super) struct Files {
+    flows: LogFile,
+    refusals: LogFile,
+}
+
+impl Files {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self { flows: LogFile::new(directory, FLOWS), refusals: LogFile::new(directory, REFUSALS) }
+    }
+
+    /// The last records in them.
+    pub(super) fn read(&self) -> Kept {
+        let mut records = self.flows.read();
+        records.extend(self.refusals.read());
+        // Those of one moment stay as they are.
+        records.sort_by_key(|record| record.at);
+        let mut kept = Kept::default();
+        records.into_iter().for_each(|record| kept.add(record));
+        kept
+    }
+
+    pub(super) fn append(&mut self, records: Vec<FlowRecord>) -> io::Result<()> {
+        let is_flow = |record: &FlowRecord| Part::of(record) == Part::Flows;
+        let (flows, refusals): (Vec<_>, Vec<_>) = records.into_iter().partition(is_flow);
+        let written = self.refusals.append(&refusals);
+        self.flows.append(&flows).and(written)
+    }
+}
 
 #[derive(Debug)]
-pub(super) struct LogFile {
+struct LogFile {
     newer: PathBuf,
     older: PathBuf,
     /// Opened by the first record: the directory may not be there before.
@@ -25,13 +57,13 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    pub(super) fn new(directory: &Path) -> Self {
-        Self { newer: directory.join(NEWER), older: directory.join(OLDER), open: None }
+    fn new(directory: &Path, name: &str) -> Self {
+        Self { newer: directory.join(name), older: directory.join(format!("{name}.1")), open: None }
     }
 
-    /// The last records in the files, oldest first.
-    pub(super) fn last(&self, count: usize) -> VecDeque<FlowRecord> {
-        let mut records = VecDeque::new();
+    /// The records in both files, oldest first.
+    fn read(&self) -> Vec<FlowRecord> {
+        let mut records = Vec::new();
         for path in [&self.older, &self.newer] {
             let text = match fs::read(path) {
                 Ok(text) => text,
@@ -44,11 +76,13 @@ impl LogFile {
             let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
             records.extend(lines.filter_map(|line| serde_json::from_slice::<FlowRecord>(line).ok()));
         }
-        records.drain(..records.len().saturating_sub(count));
         records
     }
 
-    pub(super) fn append(&mut self, records: &[FlowRecord]) -> io::Result<()> {
+    fn append(&mut self, records: &[FlowRecord]) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
         let mut text = Vec::new();
         for record in records {
             serde_json::to_writer(&mut text, record)?;
@@ -91,35 +125,53 @@ mod tests {
         FlowRecord::now(FlowEvent::Opened, Transport::Tcp, to)
     }
 
-    fn ports(records: &VecDeque<FlowRecord>) -> Vec<u16> {
+    fn ports(records: &[FlowRecord]) -> Vec<u16> {
         records.iter().filter_map(|record| record.port).collect()
     }
 
     #[test]
     fn the_last_records_come_back_and_what_was_cut_does_not() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(LogFile::new(dir.path()).last(10).is_empty());
+        assert!(LogFile::new(dir.path(), FLOWS).read().is_empty());
         let records: Vec<_> = (1..=5).map(record).collect();
-        LogFile::new(dir.path()).append(&records[..3]).unwrap();
-        let mut file = LogFile::new(dir.path());
+        LogFile::new(dir.path(), FLOWS).append(&records[..3]).unwrap();
+        let mut file = LogFile::new(dir.path(), FLOWS);
         file.append(&records[3..]).unwrap();
-        assert_eq!(file.last(10), records);
-        assert_eq!(ports(&file.last(2)), [4, 5]);
-        let path = dir.path().join(NEWER);
+        assert_eq!(file.read(), records);
+        let path = dir.path().join(FLOWS);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut text = fs::read(&path).unwrap();
         text.truncate(text.len() - 10);
         text.extend(b"\nnot a record\n\xff\xfe\n{}\n");
         fs::write(&path, text).unwrap();
-        file = LogFile::new(dir.path());
+        file = LogFile::new(dir.path(), FLOWS);
         file.append(&[record(6)]).unwrap();
-        assert_eq!(ports(&file.last(10)), [1, 2, 3, 4, 6]);
+        assert_eq!(ports(&file.read()), [1, 2, 3, 4, 6]);
+    }
+
+    #[test]
+    fn refusals_outlast_any_number_of_connections_and_what_was_written_in_one_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut refused = record(1);
+        refused.event = FlowEvent::Refused;
+        // As it was before there were files for both.
+        LogFile::new(dir.path(), FLOWS).append(std::slice::from_ref(&refused)).unwrap();
+        assert_eq!(ports(&Files::new(dir.path()).read().last(9)), [1]);
+        let mut files = Files::new(dir.path());
+        refused.port = Some(2);
+        files.append(vec![refused.clone()]).unwrap();
+        for port in 0..20_000 {
+            files.append(vec![record(port)]).unwrap();
+        }
+        let last = Files::new(dir.path()).read().last(usize::MAX);
+        assert_eq!(last[0], refused);
+        assert_eq!(last.last().unwrap().port, Some(19_999));
     }
 
     #[test]
     fn two_files_are_never_larger_than_they_may_be() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = LogFile::new(dir.path());
+        let mut file = LogFile::new(dir.path(), FLOWS);
         let mut long = record(0);
         long.message = Some("x".repeat(500));
         for port in 1..=10_000 {
@@ -127,9 +179,9 @@ mod tests {
             file.append(std::slice::from_ref(&long)).unwrap();
         }
         let size = |name| fs::metadata(dir.path().join(name)).unwrap().len();
-        assert!(size(NEWER) <= FULL && size(OLDER) <= FULL);
-        let last = ports(&file.last(2000));
-        assert_eq!(last, (8001..=10_000).collect::<Vec<_>>());
+        assert!(size("network.log") <= FULL && size("network.log.1") <= FULL);
+        let last = ports(&file.read());
+        assert_eq!(last[last.len() - 600..], (9401..=10_000).collect::<Vec<_>>());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
@@ -137,7 +189,7 @@ mod tests {
     fn without_its_directory_nothing_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
-        assert!(LogFile::new(&gone).append(&[record(1)]).is_err());
+        assert!(Files::new(&gone).append(vec![record(1)]).is_err());
         assert!(!gone.exists());
     }
 }

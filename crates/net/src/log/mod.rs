@@ -7,10 +7,11 @@
 //! ```
 
 mod file;
+mod kept;
+mod limit;
 mod record;
 mod writer;
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,11 +19,12 @@ use tokio::sync::broadcast;
 
 pub use record::{FlowEvent, FlowRecord};
 
-use file::LogFile;
-use writer::Writer;
+pub use kept::KEPT;
+pub(crate) use limit::Complaints;
 
-/// Records kept for one machine: what an agent did in the last minutes, in less than a mebibyte.
-pub const KEPT: usize = 2048;
+use file::Files;
+use kept::Kept;
+use writer::Writer;
 
 /// Records a follower may lag behind before it loses some (and is told how many).
 const LAG: usize = 256;
@@ -33,7 +35,7 @@ pub struct FlowLog(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    kept: Mutex<VecDeque<FlowRecord>>,
+    kept: Mutex<Kept>,
     followers: broadcast::Sender<FlowRecord>,
     writer: Option<Writer>,
 }
@@ -41,17 +43,17 @@ struct Inner {
 impl FlowLog {
     /// A log that is gone when nobody holds it any more.
     pub fn new() -> Self {
-        Self::with(VecDeque::new(), None)
+        Self::with(Kept::default(), None)
     }
 
     /// A log that goes on where the one before it in this directory ended. Must be called within the runtime.
     pub fn kept_in(directory: &Path) -> Self {
-        let file = LogFile::new(directory);
-        let before = file.last(KEPT);
-        Self::with(before, Some(Writer::start(file)))
+        let files = Files::new(directory);
+        let before = files.read();
+        Self::with(before, Some(Writer::start(files)))
     }
 
-    fn with(kept: VecDeque<FlowRecord>, writer: Option<Writer>) -> Self {
+    fn with(kept: Kept, writer: Option<Writer>) -> Self {
         let followers = broadcast::Sender::new(LAG);
         Self(Arc::new(Inner { kept: Mutex::new(kept), followers, writer }))
     }
@@ -59,10 +61,7 @@ impl FlowLog {
     pub fn record(&self, mut record: FlowRecord) {
         record.shorten();
         let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(record.clone());
+        kept.add(record.clone());
         // Under the lock, so that all of them see one order. Nobody following is no error.
         if let Some(writer) = &self.0.writer {
             writer.write(record.clone());
@@ -87,7 +86,7 @@ impl FlowLog {
     /// The last records, oldest first.
     pub fn tail(&self, count: usize) -> Vec<FlowRecord> {
         let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().skip(kept.len().saturating_sub(count)).cloned().collect()
+        kept.last(count)
     }
 
     /// Everything recorded from here on.
@@ -98,7 +97,7 @@ impl FlowLog {
     /// The last records and everything after them, with nothing lost or doubled between the two.
     pub fn tail_and_follow(&self, count: usize) -> (Vec<FlowRecord>, broadcast::Receiver<FlowRecord>) {
         let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let tail = kept.iter().skip(kept.len().saturating_sub(count)).cloned().collect();
+        let tail = kept.last(count);
         (tail, self.0.followers.subscribe())
     }
 }
@@ -119,18 +118,6 @@ mod tests {
     fn record(port: u16) -> FlowRecord {
         let to = SocketAddrV4::new([192, 0, 2, 1].into(), port);
         FlowRecord::now(FlowEvent::Opened, Transport::Tcp, to)
-    }
-
-    #[test]
-    fn the_log_keeps_the_last_records_in_order() {
-        let log = FlowLog::new();
-        for port in 1..=KEPT as u16 + 10 {
-            log.record(record(port));
-        }
-        assert_eq!(log.tail(usize::MAX).len(), KEPT);
-        let ports: Vec<_> = log.tail(3).iter().filter_map(|record| record.port).collect();
-        let last = KEPT as u16 + 10;
-        assert_eq!(ports, [last - 2, last - 1, last]);
     }
 
     #[tokio::test]

@@ -6,10 +6,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::FlowRecord;
-use super::file::LogFile;
+use super::file::Files;
+use super::kept::Part;
 
 /// Records that wait for the disk. Beyond that they are in memory only.
 const WAITING: usize = 4096;
+
+/// Of which so many may not be taken by what was opened and closed.
+const FOR_REFUSALS: usize = 1024;
 
 /// For so long records are gathered before they are written: waking the writer and a thread that may wait for a disk
 /// costs more than opening the connection that a record is about.
@@ -32,14 +36,17 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Must be called within the runtime.
-    pub(super) fn start(file: LogFile) -> Self {
+    pub(super) fn start(files: Files) -> Self {
         let (orders, waiting) = mpsc::channel(WAITING);
         let urgent = Arc::new(Notify::new());
-        tokio::spawn(run(file, waiting, urgent.clone()));
+        tokio::spawn(run(files, waiting, urgent.clone()));
         Self { orders, urgent }
     }
 
     pub(super) fn write(&self, record: FlowRecord) {
+        if Part::of(&record) == Part::Flows && self.orders.capacity() <= FOR_REFUSALS {
+            return;
+        }
         // A disk that cannot keep up loses records, not flows.
         let _ = self.orders.try_send(Order::Write(record));
     }
@@ -63,7 +70,7 @@ impl Writer {
     }
 }
 
-async fn run(mut file: LogFile, mut waiting: mpsc::Receiver<Order>, urgent: Arc<Notify>) {
+async fn run(mut files: Files, mut waiting: mpsc::Receiver<Order>, urgent: Arc<Notify>) {
     let mut complained = false;
     while let Some(first) = waiting.recv().await {
         if matches!(first, Order::Write(_)) {
@@ -80,11 +87,11 @@ async fn run(mut file: LogFile, mut waiting: mpsc::Receiver<Order>, urgent: Arc<
             }
         }
         let written = tokio::task::spawn_blocking(move || {
-            let written = if records.is_empty() { Ok(()) } else { file.append(&records) };
-            (file, written)
+            let written = files.append(records);
+            (files, written)
         });
         let Ok((back, written)) = written.await else { return };
-        file = back;
+        files = back;
         if let Err(error) = written
             && !complained
         {
@@ -97,7 +104,7 @@ async fn run(mut file: LogFile, mut waiting: mpsc::Receiver<Order>, urgent: Arc<
         }
         if let Some(done) = ended {
             // Closed before whoever asked goes on to remove it.
-            drop(file);
+            drop(files);
             let _ = done.send(());
             return;
         }

@@ -1,7 +1,7 @@
 //! The host in the head of an HTTP/1 request.
 //!
 //! Stricter than servers are: where two of them could read different hosts out of the same bytes (two headers, folded
-//! lines, a target that disagrees), the request names nobody. Only the first request of a connection is looked at.
+//! lines, a target that disagrees), the request names nobody. The requests after the first are those of [`requests`](super::requests).
 
 use super::{Claim, Reading};
 
@@ -44,7 +44,7 @@ fn is_space(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | 0x0b | 0x0c)
 }
 
-fn is_token(byte: &u8) -> bool {
+pub(super) fn is_token(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)
 }
 

@@ -4,12 +4,18 @@
 //! The bytes are the guest's and arrive in any pieces. What looks like TLS, HTTP or git but cannot be read is not opaque:
 //! it is TLS, HTTP or git that names nobody, because a server may read more tolerantly than this does.
 
+mod answer;
+mod chunks;
 mod git;
+mod head;
 mod http;
+mod requests;
 mod tls;
 
 #[cfg(test)]
 mod tests;
+
+pub use requests::{Broken, Requests};
 
 /// What a connection says about where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

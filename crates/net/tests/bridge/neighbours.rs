@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 
 use crate::guest::SOON;
+use crate::server::SERVER;
 use crate::world::story;
 
 /// Greets everybody who connects.
@@ -91,6 +92,33 @@ fn machines_of_one_group_reach_each_other() {
         assert_eq!(one.guest.refusal(two.seat.address, 80).await, ErrorKind::ConnectionRefused);
         two.port.set_groups(["team".to_owned(), "other".to_owned()].into());
         assert_eq!(greeting(one.guest.connect(two.seat.address, 80).await.unwrap()), "hello");
+    });
+}
+
+#[test]
+fn what_is_carried_for_a_machine_ends_with_it() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        let inside = one.guest.listen(8080).await;
+        let forward = one.port.add_forward(8080, None).unwrap();
+        let mut client = TcpStream::connect(("127.0.0.1", forward.host_port)).unwrap();
+        client.set_read_timeout(Some(SOON)).unwrap();
+        let _served = one.guest.run(move || inside.accept().unwrap()).await;
+        let mut out = one.guest.connect(SERVER, 80).await.unwrap();
+        one.logs("opened tcp 198.51.100.2:80").await;
+
+        one.port.vacate().await;
+        let ended = tokio::task::spawn_blocking(move || client.read(&mut [0; 8])).await.unwrap();
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let ended = one.guest.run(move || out.read(&mut [0; 8])).await;
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        one.logs("closed tcp 198.51.100.2:80").await;
+
+        assert_eq!(from_host(forward.host_port).await, ErrorKind::ConnectionReset.to_string());
+        one.logs("the workspace does not run").await;
+        one.port.occupy();
+        greet(one.guest.listen(8080).await);
+        assert_eq!(from_host(forward.host_port).await, "hello");
     });
 }
 

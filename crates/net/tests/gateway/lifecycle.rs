@@ -1,8 +1,10 @@
 //! QEMU comes and goes, and so do VMs.
 
 use std::io::ErrorKind;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
+use agentiso_core::network::NetworkPolicy;
 use agentiso_net::gateway::{AttachError, Seat};
 use agentiso_net::log::FlowEvent;
 use tokio::io::AsyncReadExt;
@@ -26,6 +28,71 @@ async fn after_a_reconnect_of_qemu_everything_works() {
     assert!(new.open(public(7)).await.is_ok());
 }
 
+/// Waits for the end of a connection, and says how it ended.
+async fn end_of(stream: &mut TcpStream) -> ErrorKind {
+    let ended = tokio::time::timeout(Duration::from_secs(5), stream.read_u8()).await;
+    ended.expect("it is told at once").unwrap_err().kind()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_machine_had_open_ends_with_it_and_not_with_its_cable() {
+    let world = World::new();
+    let policy = NetworkPolicy { allow_inter_vm: true, ..internet() };
+    let (vm, other) = (world.vm(2, policy.clone()), world.vm(3, policy));
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    world.route(public(80), server.local_addr().unwrap());
+    let forward = vm.attachment.add_forward(8080, None).unwrap();
+    let at_forward = (Ipv4Addr::LOCALHOST, forward.host_port);
+
+    let guest = vm.guest().await;
+    let (opened, accepted) = tokio::join!(guest.open(public(80)), server.accept());
+    let (_opened, (mut outside, _)) = (opened.unwrap(), accepted.unwrap());
+    let listener = guest.listen(8080);
+    let mut client = TcpStream::connect(at_forward).await.unwrap();
+    listener.opened().await.unwrap();
+    let neighbour = other.guest().await;
+    let from_neighbour = guest.listen(80);
+    let to_guest = neighbour.open(SocketAddrV4::new(vm.seat.address, 80)).await.unwrap();
+    from_neighbour.opened().await.unwrap();
+    let at_neighbour = neighbour.listen(81);
+    let _to_neighbour = guest.open(SocketAddrV4::new(other.seat.address, 81)).await.unwrap();
+    at_neighbour.opened().await.unwrap();
+
+    // Another daemon, or QEMU itself, plugs the cable in again.
+    drop(guest);
+    let _guest = vm.guest().await;
+    assert_eq!(vm.attachment.open_flows(), 2);
+    let silent = tokio::time::timeout(Duration::from_millis(50), outside.read_u8()).await;
+    assert!(silent.is_err(), "nobody is told anything");
+
+    vm.attachment.vacate().await;
+    assert_eq!(vm.attachment.open_flows(), 0);
+    assert_eq!(end_of(&mut outside).await, ErrorKind::ConnectionReset);
+    assert_eq!(end_of(&mut client).await, ErrorKind::ConnectionReset);
+    for stream in [&to_guest, &at_neighbour] {
+        assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    assert_eq!(vm.find(FlowEvent::Closed).len(), 3);
+
+    // Nobody has the seat, and nobody waits for who might.
+    let mut late = TcpStream::connect(at_forward).await.unwrap();
+    assert_eq!(end_of(&mut late).await, ErrorKind::ConnectionReset);
+    assert_eq!(vm.recorded(FlowEvent::Refused).await.message.as_deref(), Some("the workspace does not run"));
+    let _begun = neighbour.begin(SocketAddrV4::new(vm.seat.address, 80), 4096);
+    let refused = other.recorded(FlowEvent::Refused).await;
+    assert_eq!(refused.message.as_deref(), Some("the other VM does not run"));
+
+    // Whoever has it next begins from nothing.
+    vm.attachment.occupy();
+    let guest = vm.guest().await;
+    let listener = guest.listen(8080);
+    let _client = TcpStream::connect(at_forward).await.unwrap();
+    listener.opened().await.unwrap();
+    let (opened, accepted) = tokio::join!(guest.open(public(80)), server.accept());
+    opened.unwrap().write_all(b"hello").await.unwrap();
+    assert_eq!(accepted.unwrap().0.read_u8().await.unwrap(), b'h');
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_detached_vm_leaves_nothing_behind() {
     let world = World::new();
@@ -43,7 +110,7 @@ async fn a_detached_vm_leaves_nothing_behind() {
     eventually(|| (vm.attachment.open_flows() == 3).then_some(())).await;
 
     // Returns when the last task has ended.
-    tokio::time::timeout(std::time::Duration::from_secs(5), vm.attachment.detach()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), vm.attachment.detach()).await.unwrap();
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, forward.host_port)).await.is_err());
     assert!(UnixStream::connect(&vm.socket).await.is_err());
     assert_eq!(accepted.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);

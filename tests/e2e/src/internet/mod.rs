@@ -106,7 +106,7 @@ impl Internet {
     }
 
     /// What the servers outside were asked, one line each: `dns NAME TYPE`, `http ADDRESS HOST PATH`, `tls NAME`,
-    /// `git ADDRESS`, `told ADDRESS TEXT`, `udp ADDRESS TEXT`.
+    /// `git ADDRESS`, `told ADDRESS TEXT`, and how that ended: `ended ADDRESS` or `reset ADDRESS`; `udp ADDRESS TEXT`.
     pub fn asked(&self) -> Vec<String> {
         self.servers.lines()
     }

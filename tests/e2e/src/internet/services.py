@@ -176,8 +176,12 @@ def keep(client, _):
 def telling(client, _):
     here = client.getsockname()[0]
     tell("connected", here)
-    while said := client.recv(4096):
-        tell("told", here, said.decode("latin-1"))
+    try:
+        while said := client.recv(4096):
+            tell("told", here, said.decode("latin-1"))
+        tell("ended", here)
+    except ConnectionResetError:
+        tell("reset", here)
 
 
 def git(client, _):

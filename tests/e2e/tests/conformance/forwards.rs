@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentiso_e2e::guest::{attempt, policy, serve};
+use agentiso_e2e::guest::{address, attempt, policy, serve};
 use agentiso_e2e::internet::HOST;
 use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{eventually, host_or_skip};
@@ -23,6 +23,11 @@ pub(crate) fn a_forward_is_the_hosts_own_and_stays(backend: Backend) {
     let port = added["host_port"].as_u64().unwrap();
     let greets = || internet.greeting_at_host("127.0.0.1", port) == "hello\n";
     eventually("the server answers", Duration::from_secs(20), greets);
+    // A server that listens on the workspace's own address is found as well.
+    serve(&ws, 8081, &address(&ws));
+    let own = add(json!({"action": "add", "guest_port": 8081}))["host_port"].as_u64().unwrap();
+    let greets_there = || internet.greeting_at_host("127.0.0.1", own) == "hello\n";
+    eventually("the server at its own address answers", Duration::from_secs(20), greets_there);
     assert_eq!(internet.greeting_at_host(HOST, port), "refused", "not on the host's other addresses");
     assert_eq!(internet.greeting_from_outside(HOST, port), "refused", "nor from outside");
     let other =

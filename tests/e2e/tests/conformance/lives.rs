@@ -1,9 +1,11 @@
 //! What a workspace may reach goes with it through everything that ends one machine and begins another.
 
-use agentiso_e2e::guest::{policy, try_all};
-use agentiso_e2e::internet::{OTHER_SERVER, SERVER};
+use std::time::{Duration, Instant};
+
+use agentiso_e2e::guest::{policy, serve_endlessly, try_all};
+use agentiso_e2e::internet::{OTHER_SERVER, SERVER, TELLING_PORT};
 use agentiso_e2e::internet_or_skip;
-use agentiso_testkit::{TestWorkspace, host_or_skip};
+use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
 use serde_json::json;
 
 use crate::Backend;
@@ -95,4 +97,76 @@ pub(crate) fn a_policy_goes_with_a_workspace_through_snapshots_forks_and_restart
     }
     assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
     test.assert_no_workspaces_left();
+}
+
+/// Whoever is connected to a machine that goes learns of it at once, inside and outside, and whoever comes too late is not
+/// kept waiting.
+pub(crate) fn what_a_machine_had_open_ends_with_it(backend: Backend) {
+    const SOON: Duration = Duration::from_secs(5);
+    let internet = internet_or_skip!();
+    let test = host_or_skip!(internet.host_options(backend.config()));
+    let client = test.client();
+    let rules = json!({"allow_cidrs": [format!("{SERVER}:{TELLING_PORT}")]});
+    let ws = client.workspace_with(json!({"network_policy": rules}));
+    serve_endlessly(&ws, 8080);
+    let added = ws.tool("port_forward", json!({"action": "add", "guest_port": 8080})).json();
+    let port = added["host_port"].as_u64().unwrap();
+    ws.snapshot_with_memory("before");
+    ws.write("/root/talk.py", TALK);
+    ws.sh(&format!("nohup python3 /root/talk.py {SERVER} {TELLING_PORT} > /dev/null 2>&1 &"));
+    eventually("the server is told something", SOON * 4, || !internet.asked_for("told").is_empty());
+
+    let ended = std::thread::scope(|scope| {
+        let listening = scope.spawn(|| (internet.greeting_at_host("127.0.0.1", port), Instant::now()));
+        let logged = || agentiso_e2e::guest::log(&ws).contains("by port_forward");
+        eventually("the client is connected", SOON * 4, logged);
+        let began = Instant::now();
+        ws.restore("before");
+        let took = began.elapsed();
+        let (said, ended) = listening.join().unwrap();
+        assert_eq!(said, "reset");
+        (ended - began).saturating_sub(took)
+    });
+    assert!(ended < SOON, "the client waited {ended:?} longer than the restore took");
+    eventually("the server is told of the end", SOON, || !internet.asked_for("reset").is_empty());
+    assert!(internet.asked_for("ended").is_empty(), "{:?}", internet.asked());
+
+    // What was in its memory serves others.
+    let hear = format!(
+        "python3 -c \"import socket; print(socket.create_connection(('127.0.0.1', {port}), 5).recv(5))\" || true"
+    );
+    let greets = || internet.sh_at_host(&hear).contains("hello");
+    eventually("the machine that was restored answers", SOON * 4, greets);
+    ws.stop();
+    let began = Instant::now();
+    assert_eq!(internet.greeting_at_host("127.0.0.1", port), "reset");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+/// Says something and keeps the connection.
+const TALK: &str = "
+import socket, sys, time
+stream = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)
+stream.sendall(b'here')
+time.sleep(1000)
+";
+
+/// A machine outlives its daemon, and its rules with it.
+pub(crate) fn a_policy_holds_after_a_daemon_that_was_killed(backend: Backend) {
+    let internet = internet_or_skip!();
+    let test = host_or_skip!(internet.host_options(backend.config()));
+    let client = test.client();
+    let open = client.workspace_with(json!({"network_policy": {"allow_domains": ["good.test"]}}));
+    let closed = client.workspace();
+    May::Good.is_all_of(&open);
+    May::Nothing.is_all_of(&closed);
+    let machines = test.machines();
+    test.kill_daemon();
+    let next = test.client();
+    next.tool("workspace_adopt", json!({}));
+    assert_eq!(test.machines(), machines, "they have not been started again");
+    for (before, may) in [(open, May::Good), (closed, May::Nothing)] {
+        may.is_all_of(&next.existing(&before.id));
+    }
+    assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
 }

@@ -57,6 +57,8 @@ on_every_backend! {
     policy::a_policy_that_closes_ends_what_is_open_at_once,
     policy::rules_are_never_text_for_somebody_else,
     lives::a_policy_goes_with_a_workspace_through_snapshots_forks_and_restarts,
+    lives::what_a_machine_had_open_ends_with_it,
+    lives::a_policy_holds_after_a_daemon_that_was_killed,
     neighbours::frames_in_the_name_of_another_reach_nobody,
     neighbours::a_connection_between_workspaces_ends_with_what_allowed_it,
     neighbours::nothing_of_ours_listens_in_a_guest,

@@ -1,7 +1,7 @@
 //! What may be reached by name.
 
 use agentiso_e2e::guest::{AT_ONCE, attempt, page, policy, try_all};
-use agentiso_e2e::internet::{OTHER_SERVER, RESOLVER, SERVER};
+use agentiso_e2e::internet::{OTHER_SERVER, RESOLVER, SERVER, TELLING_PORT};
 use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::host_or_skip;
 use serde_json::{Value, json};
@@ -18,6 +18,11 @@ const MX: u16 = 15;
 const TXT: u16 = 16;
 const AAAA: u16 = 28;
 const HTTPS: u16 = 65;
+
+/// A request that leaves the connection open for another.
+fn request(host: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\n\r\nbody")
+}
 
 pub(crate) fn a_name_opens_its_address_and_no_other_name_of_it(backend: Backend) {
     let internet = internet_or_skip!();
@@ -43,6 +48,8 @@ pub(crate) fn a_name_opens_its_address_and_no_other_name_of_it(backend: Backend)
             ["tls", "good.test", "bad.test"],
             ["tls", "good.test", null],
             ["http", "good.test", "good.test.bad.test"],
+            // A second request on the same connection.
+            ["say", "good.test", TELLING_PORT, format!("{}{}", request("good.test"), request("bad.test"))],
         ]),
     );
     tried[0].is_refused();
@@ -56,6 +63,9 @@ pub(crate) fn a_name_opens_its_address_and_no_other_name_of_it(backend: Backend)
     for lie in &tried[8..] {
         lie.fails_at_once(&CUT);
     }
+    let both = format!("{}{}", request("good.test"), request("www.good.test"));
+    attempt(&ws, json!(["say", "good.test", TELLING_PORT, both])).is("closed");
+    assert!(!internet.asked_for("Host: www.good.test").is_empty(), "one that may be there is let through");
     assert!(internet.asked_for("bad.test").is_empty(), "{:?}", internet.asked());
     assert!(internet.asked_for(OTHER_SERVER).is_empty(), "{:?}", internet.asked());
 

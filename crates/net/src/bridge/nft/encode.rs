@@ -19,6 +19,8 @@ const NEW_ELEMENTS: u16 = 12;
 
 /// `NLM_F_CREATE`, and `NLM_F_APPEND` for rules: they stand in the order in which they are sent.
 const CREATE: u16 = 0x400;
+/// `NLM_F_EXCL`: what is there already is an error.
+const EXCLUSIVE: u16 = 0x200;
 const APPEND: u16 = 0x800;
 
 const SET_IS_MAP: u32 = 8;
@@ -69,7 +71,7 @@ pub(super) fn replacement(table: &Table) -> Vec<Message> {
     // Rules look up sets, and the elements of maps name chains.
     messages.extend((1..).zip(&table.sets).map(|(id, set)| new_set(family, id, set)));
     messages.extend(table.chains.iter().map(|chain| new_chain(family, chain)));
-    messages.extend(table.sets.iter().flat_map(|set| new_elements(family, set)));
+    messages.extend(table.sets.iter().flat_map(|set| elements(family, set, CREATE)));
     let rules = table.chains.iter().flat_map(|chain| chain.rules.iter().map(|rule| (&chain.name, rule)));
     messages.extend(rules.map(|(chain, rule)| new_rule(family, chain, rule)));
     messages
@@ -95,8 +97,14 @@ fn new_set(family: Family, id: u32, set: &Set) -> Message {
     message
 }
 
+/// The messages that put more elements into a set. One that is there already would keep its own time to live, so it is
+/// an error, and all are written anew.
+pub(super) fn more_elements(family: Family, set: &Set) -> Vec<Message> {
+    elements(family, set, CREATE | EXCLUSIVE)
+}
+
 /// The messages that put a set's elements into it.
-pub(super) fn new_elements(family: Family, set: &Set) -> Vec<Message> {
+fn elements(family: Family, set: &Set, flags: u16) -> Vec<Message> {
     let address = |address: Ipv4Addr| address.octets().to_vec();
     type Entry<'a> = (Vec<u8>, Option<&'a str>, Option<&'a Element>);
     let entries: Vec<Entry<'_>> = match &set.kind {
@@ -126,7 +134,7 @@ pub(super) fn new_elements(family: Family, set: &Set) -> Vec<Message> {
     let chunks = entries.chunks(ELEMENTS_PER_MESSAGE);
     chunks
         .map(|chunk| {
-            let mut message = message(NEW_ELEMENTS, CREATE, family);
+            let mut message = message(NEW_ELEMENTS, flags, family);
             message.text(1, NAME).text(2, &set.name);
             message.nest(3, |list| {
                 for (key, target, element) in chunk {

@@ -22,7 +22,7 @@ impl Nftables {
 
     /// Adds the elements to sets that are there.
     pub(crate) fn add(&mut self, family: Family, sets: &[Set]) -> io::Result<()> {
-        match sets.iter().flat_map(|set| encode::new_elements(family, set)).collect::<Vec<_>>() {
+        match sets.iter().flat_map(|set| encode::more_elements(family, set)).collect::<Vec<_>>() {
             messages if messages.is_empty() => Ok(()),
             messages => self.transaction(messages),
         }

@@ -1,0 +1,333 @@
+//! The requests of one HTTP/1 connection, one after the other: where each begins, whom it names, and where it ends.
+//!
+//! ```text
+//!   head ── judged ──▶ body ──▶ head …
+//!                └──── upgrade, CONNECT: the server's answer ──▶ opaque, or body, head …
+//! ```
+//!
+//! Stricter than servers are: where two of them could disagree about where a request ends, the connection is
+//! [`Broken`], because what is a body for one would be a request for the other.
+
+use super::chunks::Chunks;
+use super::head::{After, Body, Head};
+use super::{Claim, MAX_BYTES, answer};
+
+/// Why a connection cannot be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken(pub &'static str);
+
+/// Follows the bytes of a guest. Those of bodies are passed over without being kept.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    state: State,
+    /// How much of an unfinished head was searched for its end.
+    searched: usize,
+    /// Whether a request has come, or the server has said something: an answer could then be to something else.
+    begun: bool,
+    /// What the server has said so far of an answer that is waited for.
+    said: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    Sized(u64),
+    Chunked(Chunks),
+    Answer(After),
+    Opaque,
+}
+
+impl Requests {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many of these bytes belong to no head: to the body of a request that was let through, or to what came after
+    /// HTTP. They are taken as passed.
+    pub fn body(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        match &mut self.state {
+            // Empty lines before a request mean nothing.
+            State::Head if self.searched == 0 => {
+                let is_empty_line = |byte: &u8| matches!(byte, b'\r' | b'\n');
+                Ok(bytes.iter().position(|byte| !is_empty_line(byte)).unwrap_or(bytes.len()))
+            }
+            State::Head | State::Answer(_) => Ok(0),
+            State::Sized(left) => {
+                let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= taken as u64;
+                if *left == 0 {
+                    self.state = State::Head;
+                }
+                Ok(taken)
+            }
+            State::Chunked(chunks) => {
+                let taken = chunks.pass(bytes)?;
+                if chunks.have_ended() {
+                    self.state = State::Head;
+                }
+                Ok(taken)
+            }
+            State::Opaque => Ok(bytes.len()),
+        }
+    }
+
+    /// Reads a head from its first byte on; `None` while it has no end. Called with the same bytes and more until it has.
+    pub fn head(&mut self, bytes: &[u8]) -> Result<Option<(usize, Claim)>, Broken> {
+        if self.state != State::Head {
+            return Ok(None);
+        }
+        let Some(length) = self.end_of_head(bytes)? else { return Ok(None) };
+        self.searched = 0;
+        let Head { claim, body, after } = Head::read(&bytes[..length])?;
+        self.state = match (body, after) {
+            (Body::None, Some(after)) if !self.begun => State::Answer(after),
+            (_, Some(After::Connect)) => return Err(Broken("CONNECT behind something else")),
+            (Body::None, _) => State::Head,
+            (Body::Sized(length), _) => State::Sized(length),
+            (Body::Chunked, _) => State::Chunked(Chunks::default()),
+        };
+        self.begun = true;
+        Ok(Some((length, claim)))
+    }
+
+    fn end_of_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Broken> {
+        for at in self.searched..bytes.len().min(MAX_BYTES) {
+            if bytes[at] != b'\n' {
+                continue;
+            }
+            let line = &bytes[..at];
+            if !line.ends_with(b"\r") {
+                return Err(Broken("a line ends without a carriage return"));
+            }
+            if line.ends_with(b"\r\n\r") {
+                return Ok(Some(at + 1));
+            }
+        }
+        if bytes.len() >= MAX_BYTES {
+            return Err(Broken("a head is too long"));
+        }
+        self.searched = bytes.len();
+        Ok(None)
+    }
+
+    /// Whether what comes next depends on what the server answers.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Answer(_))
+    }
+
+    /// What the server says.
+    pub fn heard(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        self.begun = true;
+        let State::Answer(after) = self.state else { return Ok(()) };
+        self.said.extend_from_slice(&bytes[..bytes.len().min(MAX_BYTES - self.said.len())]);
+        let Some(status) = answer::status(&self.said) else {
+            return if self.said.len() < MAX_BYTES { Ok(()) } else { Err(Broken("an answer is too long")) };
+        };
+        self.said = Vec::new();
+        self.state = match (after, status) {
+            (After::Upgrade { hides_names: true }, 101) => {
+                return Err(Broken("HTTP/2 after an upgrade names hosts where nobody reads them"));
+            }
+            (After::Upgrade { .. }, 101) | (After::Connect, 200..=299) => State::Opaque,
+            (After::Upgrade { .. } | After::Connect, _) => State::Head,
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What became of a connection's bytes.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Told {
+        hosts: Vec<Claim>,
+        passed: usize,
+        broken: Option<Broken>,
+        waiting: bool,
+    }
+
+    /// Follows bytes that come in pieces of these sizes, as a gate does.
+    fn follow(requests: &mut Requests, bytes: &[u8], sizes: &[usize]) -> Told {
+        let (mut told, mut held, mut rest) = (Told::default(), Vec::new(), bytes);
+        let mut sizes = sizes.iter().copied().cycle();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(sizes.next().unwrap_or(1).clamp(1, rest.len()));
+            rest = after;
+            held.extend_from_slice(piece);
+            loop {
+                let read = requests.body(&held).and_then(|count| match count {
+                    0 => requests.head(&held),
+                    count => Ok(Some((count, Claim::Opaque))),
+                });
+                match read {
+                    Ok(Some((count, claim))) => {
+                        held.drain(..count);
+                        told.passed += count;
+                        told.hosts.extend(Some(claim).filter(|claim| *claim != Claim::Opaque));
+                    }
+                    Ok(None) => break,
+                    // How much of the bytes before it had passed depends on the pieces.
+                    Err(broken) => return Told { broken: Some(broken), passed: 0, ..told },
+                }
+                if held.is_empty() {
+                    break;
+                }
+            }
+        }
+        Told { waiting: requests.is_waiting(), ..told }
+    }
+
+    fn all(bytes: &str) -> Told {
+        follow(&mut Requests::new(), bytes.as_bytes(), &[usize::MAX])
+    }
+
+    fn hosts(bytes: &str) -> Vec<String> {
+        let told = all(bytes);
+        assert_eq!((told.broken, told.passed), (None, bytes.len()), "{bytes:?}");
+        let name = |claim| {
+            let Claim::Host(name) = claim else { panic!("{claim:?} in {bytes:?}") };
+            name
+        };
+        told.hosts.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn every_request_names_its_host() {
+        assert_eq!(hosts("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: b\r\n\r\n"), ["a", "b"]);
+        let sized = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 23\r\n\r\nGET / HTTP/1.1\r\nHost: x";
+        assert_eq!(hosts(&format!("{sized}\r\nHEAD /y HTTP/1.0\r\nhost:\tb \r\n\r\n")), ["a", "b"]);
+        let chunked = "PUT / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nHost: a\r\n\r\n\
+             1b\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n\r\n0003\r\nabc\r\n0\r\nTrailer: x\r\n\r\n";
+        assert_eq!(hosts(&format!("{chunked}{chunked}")), ["a", "a"]);
+        assert_eq!(
+            hosts("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nHost: b\r\n\r\n"),
+            ["a", "b"]
+        );
+    }
+
+    #[test]
+    fn what_two_servers_could_read_differently_is_broken() {
+        let get = "\r\n\r\nGET / HTTP/1.1\r\nHost: b\r\n\r\n";
+        for head in [
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999999999",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 5",
+            "POST / HTTP/1.1\r\nHost: a\r\nX: y\r\n Content-Length: 5",
+            "POST / HTTP/1.1\r\nHost: a\r\nX: y\nContent-Length: 5",
+            "POST / HTTP/1.1\r\nHost: a\r\nX: y\rContent-Length: 5",
+            "POST / HTTP/1.1\r\nHost: a\r\nX: \0",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5",
+            "GET / HTTP/1.2\r\nHost: a",
+            "GET  / HTTP/1.1\r\nHost: a",
+            "GET /\tHTTP/1.1\r\nHost: a",
+            "GET /",
+            "GET / HTTP/1.1\r\nHost: a\r\nnothing",
+        ] {
+            let told = all(&format!("{head}{get}"));
+            assert!(told.broken.is_some() && told.passed == 0, "{head:?}: {told:?}");
+        }
+        for body in [
+            "5;x=y\r\nabcde\r\n0\r\n\r\n",
+            "5\nabcde\r\n",
+            "5\r\nabcdef\r\n",
+            "-1\r\n",
+            "\r\n",
+            "0\r\nX\n\r\n",
+            "1000000000000000\r\n",
+        ] {
+            let told =
+                all(&format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
+            assert_eq!(told.broken, Some(Broken("a chunk is malformed")), "{body:?}");
+        }
+        assert_eq!(
+            all("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").hosts,
+            [Claim::NoHost],
+            "the guard decides"
+        );
+        let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(MAX_BYTES));
+        assert_eq!(all(&long).broken, Some(Broken("a head is too long")));
+    }
+
+    const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    const MORE: &str = "GET / HTTP/1.1\r\nHost: b\r\n\r\n";
+
+    #[test]
+    fn after_an_upgrade_the_server_says_what_follows() {
+        let connect = "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n";
+        for (head, answer, is_opaque) in [
+            (UPGRADE, "HTTP/1.1 101 Switching Protocols\r\n", true),
+            (UPGRADE, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching\r\n", true),
+            (UPGRADE, "HTTP/1.1 200 OK\r\n\r\n", false),
+            (UPGRADE, "HTTP/2 101 OK\r\n\r\n", false),
+            (connect, "HTTP/1.1 200 OK\r\n\r\n", true),
+            (connect, "HTTP/1.0 403 Forbidden\r\n\r\n", false),
+        ] {
+            let mut requests = Requests::new();
+            let told = follow(&mut requests, format!("{head}{MORE}").as_bytes(), &[7]);
+            assert!(told.waiting && told.passed == head.len() && told.hosts.len() == 1, "{told:?}");
+            for piece in answer.as_bytes().chunks(5) {
+                requests.heard(piece).unwrap();
+            }
+            assert!(!requests.is_waiting(), "{answer:?}");
+            let told = follow(&mut requests, MORE.as_bytes(), &[7]);
+            assert_eq!((told.passed, told.hosts.is_empty()), (MORE.len(), is_opaque), "{head:?} {answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_something_else_opens_nothing() {
+        // The answer to the first request would be taken for that to the second.
+        let told = all(&format!("{MORE}{UPGRADE}{MORE}"));
+        assert_eq!((told.hosts.len(), told.waiting), (3, false));
+        assert!(all(&format!("{MORE}CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n")).broken.is_some());
+        let mut requests = Requests::new();
+        requests.heard(b"HTTP/1.1 200 too early").unwrap();
+        assert!(!follow(&mut requests, UPGRADE.as_bytes(), &[100]).waiting);
+        // HTTP/2 names hosts that nobody would read.
+        let mut requests = Requests::new();
+        follow(&mut requests, UPGRADE.replace("websocket", "H2C").as_bytes(), &[100]);
+        assert!(requests.heard(b"HTTP/1.1 101 Switching\r\n").is_err());
+    }
+
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        let body = prop_oneof![
+            Just(String::new()),
+            "[a-z\r\n]{0,40}".prop_map(|text| format!("Content-Length: {}\r\n\r\n{text}", text.len())),
+            "[a-z\r\n]{1,40}".prop_map(|text| {
+                format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{text}\r\n0\r\nX: y\r\n\r\n", text.len())
+            }),
+            ".{0,40}",
+        ];
+        let host = "[a-c]\\.test";
+        (prop::sample::select(vec!["GET", "POST", "PUT"]), host, body).prop_map(|(method, host, body)| {
+            let end = if body.contains("\r\n\r\n") { "" } else { "\r\n" };
+            format!("{method} / HTTP/1.1\r\nHost: {host}\r\n{body}{end}").into_bytes()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(
+            requests in prop::collection::vec(request(), 1..5),
+            sizes in prop::collection::vec(1_usize..60, 1..8),
+        ) {
+            let bytes = requests.concat();
+            let whole = follow(&mut Requests::new(), &bytes, &[usize::MAX]);
+            prop_assert_eq!(&follow(&mut Requests::new(), &bytes, &sizes), &whole);
+            prop_assert_eq!(&follow(&mut Requests::new(), &bytes, &[1]), &whole);
+        }
+    }
+}
