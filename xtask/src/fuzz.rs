@@ -1,9 +1,9 @@
 //! `./x fuzz`: the targets of fuzz/, built by plain cargo on a stable compiler and run for a bounded time.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
 use crate::shell;
@@ -67,22 +67,31 @@ pub(crate) fn run_targets(seconds: u64, filter: Option<&str>) -> Result<Vec<Outc
             .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
             .env_remove("CARGO_ENCODED_RUSTFLAGS"),
     )?;
+    let mut names = targets()?;
+    names.retain(|name| filter.is_none_or(|wanted| name.contains(wanted)));
+    // A fuzzer has one thread.
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut outcomes = Vec::new();
-    for name in targets()? {
-        if filter.is_some_and(|wanted| !name.contains(wanted)) {
-            continue;
+    for some in names.chunks(at_once) {
+        let run = |name: &String| {
+            let failure = run_target(name, &target_dir.join(TARGET).join("release").join(name), seconds)?;
+            if let Some(text) = &failure {
+                eprintln!("fuzz target {name} failed:\n{text}");
+            }
+            Ok(Outcome { name: name.clone(), failure })
+        };
+        let ended: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+            let running: Vec<_> = some.iter().map(|name| scope.spawn(|| run(name))).collect();
+            running.into_iter().map(|one| one.join().map_err(|_| anyhow!("a thread panicked"))?).collect()
+        });
+        for outcome in ended {
+            outcomes.push(outcome?);
         }
-        let binary = target_dir.join(TARGET).join("release").join(&name);
-        let failure = run_target(&name, &binary, seconds)?;
-        if let Some(text) = &failure {
-            eprintln!("fuzz target {name} failed:\n{text}");
-        }
-        outcomes.push(Outcome { name, failure });
     }
     Ok(outcomes)
 }
 
-fn run_target(name: &str, binary: &PathBuf, seconds: u64) -> Result<Option<String>> {
+fn run_target(name: &str, binary: &Path, seconds: u64) -> Result<Option<String>> {
     // What the fuzzer finds goes to a directory of its own: the corpus in the repository grows by decision only.
     let found = shell::root().join("fuzz/target/found").join(name);
     let artifacts = shell::root().join("fuzz/artifacts").join(name);
@@ -107,7 +116,7 @@ fn run_target(name: &str, binary: &PathBuf, seconds: u64) -> Result<Option<Strin
         Some(output) if output.status.success() => {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             if let Some(line) = text.lines().find(|line| line.contains("stat::number_of_executed_units")) {
-                eprintln!("  {line}");
+                eprintln!("  {name}: {line}");
             }
             Ok(None)
         }
