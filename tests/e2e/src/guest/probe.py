@@ -18,6 +18,8 @@ WORDS = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "reset",
     errno.EPIPE: "reset",
+    # It was reset between two calls.
+    errno.ENOTCONN: "reset",
     errno.EHOSTUNREACH: "unreachable",
     errno.ENETUNREACH: "unreachable",
     errno.EADDRNOTAVAIL: "unreachable",
