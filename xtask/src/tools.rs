@@ -15,7 +15,7 @@ pub(crate) fn ensure(name: &str) -> Result<()> {
     shell::run(
         shell::cargo()
             .args(["install", "--locked", &package])
-            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     )
