@@ -146,7 +146,11 @@ impl Inbound for Place {
         let carry = stop.clone().run_until_cancelled_owned(async move {
             let mut client = Unanswered(Some(host));
             let connected = tokio::time::timeout(CONNECT_DEADLINE, TcpStream::connect(guest)).await;
-            let Ok(Ok(inside)) = connected else { return account.ends(&End::NotOpened) };
+            let Ok(Ok(inside)) = connected else {
+                account.ends(&End::NotOpened);
+                // Before the client is told, so that it finds the reason in the log.
+                return drop(account);
+            };
             let Some(host) = client.0.take() else { return };
             // Only how soon small pieces are sent depends on it.
             let _ = host.set_nodelay(true);

@@ -40,10 +40,11 @@ const BOTH_ENDS: Duration = Duration::from_millis(1);
 pub(crate) struct Flow {
     pub(crate) stack: Stack,
     pub(crate) packets: mpsc::Receiver<Buffer>,
+    /// Dropped before the host's end: the log has the end of a connection when the other side learns of it.
+    pub(crate) account: Account,
     pub(crate) host: Host,
     /// `None`: not a flow that the policy is asked about.
     pub(crate) gate: Option<Gate>,
-    pub(crate) account: Account,
 }
 
 /// How a connection ended.
