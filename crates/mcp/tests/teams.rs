@@ -94,7 +94,8 @@ async fn a_create_that_nobody_waits_for_any_more_is_undone() {
     let mut stuck = create("stuck", &["a", "b"]);
     stuck["golden_workspace"] = "gold".into();
     begin(&mut t.client, "x", stuck).await;
-    t.world.machines.waiting_commands(1).await;
+    // Both members: there may never be a moment at which only one waits.
+    t.world.machines.waiting_commands(2).await;
     let status = t.done(json!({"action": "status", "name": "stuck"})).await;
     assert_eq!(
         (&status["state"], &status["members"][0]["agent_status"]),
