@@ -1,9 +1,9 @@
 //! The network of all workspaces, and a seat in it for every one of them.
 //!
 //! A seat is held for as long as its workspace exists, whether a machine runs or not: forwards listen all the time, and
-//! a machine's card connects whenever there is one. What a machine had open ends with it. After a restart of the daemon, cards at the gateway connect again
-//! by themselves, and those at the bridge have never been disconnected. What cannot be had (a seat, a port of the host)
-//! is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
+//! a machine's card connects whenever there is one. What a machine had open ends with it. After a restart of the daemon,
+//! cards at the gateway connect again by themselves, and those at the bridge have never been disconnected. What cannot be
+//! had (a seat, a port of the host) is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
 
 mod backend;
 mod lanes;

@@ -24,7 +24,8 @@ use crate::rules::Guard;
 /// Frames that are written at once.
 const BATCH: usize = 16;
 
-/// Frames that nobody waits for are sent when so many have gathered, or after a while.
+/// Frames that nobody waits for are sent when so many have gathered, or after a while. A program that has closed its half
+/// and waits for nothing but the other's end is told of it that much later; one that is answered is not.
 const GATHERED: usize = 8;
 const GATHERING: Duration = Duration::from_millis(10);
 
