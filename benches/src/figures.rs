@@ -27,6 +27,7 @@ pub(crate) enum Key {
     ClockLoss,
     TickerAlone,
     MemoryFork,
+    ShellFork,
     ManyForks,
     ForkMemory,
     MemoryRestore,
@@ -72,7 +73,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    pub(crate) const ALL: [Self; 58] = [
+    pub(crate) const ALL: [Self; 59] = [
         Self::PlainBoot,
         Self::ColdCreate,
         Self::ColdCreateCall,
@@ -89,6 +90,7 @@ impl Key {
         Self::ClockLoss,
         Self::TickerAlone,
         Self::MemoryFork,
+        Self::ShellFork,
         Self::ManyForks,
         Self::ForkMemory,
         Self::MemoryRestore,
@@ -151,7 +153,8 @@ impl Key {
             Self::ClockLoss => "  its clock stood still",
             Self::TickerAlone => "  the ticker's largest gap without a snapshot",
             Self::MemoryFork => "fork with memory to first exec",
-            Self::ManyForks => "10 forks with memory, all answering",
+            Self::ShellFork => "1 fork with memory at the shell, answering",
+            Self::ManyForks => "10 forks with memory at the shell, all answering",
             Self::ForkMemory => "  each of them adds, PSS",
             Self::MemoryRestore => "restore with memory to first exec",
             Self::DiskRestore => "restore of the disk alone to first exec",

@@ -89,7 +89,7 @@ pub(crate) const PROMISES: [Promise; 20] = [
     Promise {
         title: "10 forks with memory, all answering / one, p50",
         of: Key::ManyForks,
-        value: |figures| figures.ratio(Key::ManyForks, Key::MemoryFork),
+        value: |figures| figures.ratio(Key::ManyForks, Key::ShellFork),
         limit: 6.0,
         unit: Unit::Ratio,
     },

@@ -47,7 +47,7 @@ impl Runs {
         pooled: 20,
         snapshots: 50,
         forks: 10,
-        batches: 3,
+        batches: 5,
         restores: 10,
         chain: 100,
         transfers: 5,

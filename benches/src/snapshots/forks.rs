@@ -12,9 +12,13 @@ use crate::samples::timed;
 use crate::setup::Setup;
 
 const SNAPSHOT: &str = "memory";
+const PREFIX: &str = "many";
 
 /// At once, as promised.
 const MANY: usize = 10;
+
+/// How many single forks go before each batch: what they are compared with must be of the same minute.
+const SINGLE: usize = 3;
 
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let host = setup.host("");
@@ -23,26 +27,29 @@ pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     mark::leave(&source);
     source.snapshot_with_memory(SNAPSHOT);
     // One more than counted, for the first time the memory is read.
-    let one = (0..=setup.runs.forks).map(|_| fork(&source)).collect::<Result<Vec<_>>>()?;
+    let alone = (0..=setup.runs.forks).map(|_| fork(&source)).collect::<Result<Vec<_>>>()?;
     settle();
-    let alone = pss(&host.machines())?;
-    let (mut many, mut added) = (Vec::new(), 0);
+    let before = pss(&host.machines())?;
+    let (mut one, mut many) = (Vec::new(), Vec::new());
     for _ in 0..setup.runs.batches {
-        many.push(fork_many(&host, &source));
-        settle();
-        let machines = host.machines();
-        anyhow::ensure!(
-            machines.len() == MANY + 1,
-            "{} machines run instead of {MANY} forks",
-            machines.len()
-        );
-        added = pss(&machines)?.saturating_sub(alone) / MANY as u64;
-        let names: Vec<String> = names().collect();
-        host.cli_ok(&[&["rm"], &*names.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+        if !many.is_empty() {
+            remove(&host, MANY);
+        }
+        for _ in 0..SINGLE {
+            one.push(fork_at_shell(&host, &source, 1));
+            remove(&host, 1);
+        }
+        many.push(fork_at_shell(&host, &source, MANY));
     }
+    settle();
+    let machines = host.machines();
+    anyhow::ensure!(machines.len() == MANY + 1, "{} machines run instead of {MANY} forks", machines.len());
+    let added = pss(&machines)?.saturating_sub(before) / MANY as u64;
+    remove(&host, MANY);
     source.destroy();
     let mut figures = Figures::default();
-    figures.set(Key::MemoryFork, Measured::times(one.into_iter().skip(1)));
+    figures.set(Key::MemoryFork, Measured::times(alone.into_iter().skip(1)));
+    figures.set(Key::ShellFork, Measured::times(one));
     figures.set(Key::ManyForks, Measured::times(many));
     figures.set(Key::ForkMemory, Measured::Bytes(added));
     Ok(figures)
@@ -59,14 +66,15 @@ fn fork(source: &TestWorkspace<'_>) -> Result<Duration> {
     Ok(time)
 }
 
-fn names() -> impl Iterator<Item = String> {
-    (1..=MANY).map(|number| format!("many-{number}"))
-}
-
 /// At the shell: the source and ten forks are more workspaces than one MCP session may have. Each has answered a command
 /// when the call ends.
-fn fork_many(host: &TestHost, source: &TestWorkspace<'_>) -> Duration {
-    let count = MANY.to_string();
-    let call = ["fork", &source.name, SNAPSHOT, "--count", &count, "--prefix", "many", "--setup", "true"];
+fn fork_at_shell(host: &TestHost, source: &TestWorkspace<'_>, count: usize) -> Duration {
+    let (source, count) = (source.name.as_str(), count.to_string());
+    let call = ["fork", source, SNAPSHOT, "--count", &count, "--prefix", PREFIX, "--setup", "true"];
     timed(|| host.cli_ok(&call)).1
+}
+
+fn remove(host: &TestHost, count: usize) {
+    let names: Vec<String> = (1..=count).map(|number| format!("{PREFIX}-{number}")).collect();
+    host.cli_ok(&[&["rm"], &*names.iter().map(String::as_str).collect::<Vec<_>>()].concat());
 }

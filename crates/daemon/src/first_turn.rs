@@ -4,11 +4,12 @@
 //! asked at once would get a fifth of a processor each, and all be late; so they take turns, as they do coming up.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 /// What a first command takes, and some more. One that takes longer has other things to do than to begin.
@@ -59,6 +60,17 @@ impl FirstTurns {
     }
 }
 
+/// Runs the first commands of a machine within the turn in which it came up: one that has to share its processor with the
+/// next machine finds its code thrown out of the caches. Commands that take longer keep nobody from coming up.
+pub(crate) async fn within<T>(turn: SemaphorePermit<'_>, commands: impl Future<Output = T>) -> T {
+    let mut commands = pin!(commands);
+    if let Ok(done) = tokio::time::timeout(LONGEST, &mut commands).await {
+        return done;
+    }
+    drop(turn);
+    commands.await
+}
+
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
@@ -85,5 +97,22 @@ mod tests {
         turns.came_up(one);
         turns.forget(&one);
         assert!(turns.take(&one).await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commands_keep_the_turn_for_a_while_and_go_on_without_it() {
+        let turns = Semaphore::new(1);
+        let (go_on, asked) = tokio::sync::oneshot::channel();
+        let commands = within(turns.try_acquire().unwrap(), asked);
+        let next = async {
+            let began = tokio::time::Instant::now();
+            let _next = turns.acquire().await.unwrap();
+            go_on.send("done").unwrap();
+            began.elapsed()
+        };
+        let (said, waited) = tokio::join!(commands, next);
+        assert_eq!((said, waited), (Ok("done"), LONGEST));
+        within(turns.try_acquire().unwrap(), async {}).await;
+        assert_eq!(turns.available_permits(), 1, "commands that are done give it back at once");
     }
 }

@@ -1,6 +1,8 @@
 //! The life of a workspace, from outside: create, list, info, logs, stop, start, destroy.
 
-use agentiso_testkit::{HostOptions, host_or_skip};
+use std::time::Duration;
+
+use agentiso_testkit::{HostOptions, eventually, host_or_skip};
 use serde_json::json;
 
 #[test]
@@ -17,10 +19,30 @@ fn a_workspace_is_created_used_and_destroyed() {
     assert_eq!(ws.created["resources"], json!({"vcpus": 1, "memory_mb": 256, "disk_gb": 2}));
     assert_eq!(ws.sh("echo hi; pwd; id -u"), "hi\n/root\n0");
     assert_eq!(ws.sh("test -d /workspace && hostname"), "first");
+    // What the kernel would do by the clock where nothing happens.
+    let rest = ws.sh("cd /proc/sys; cat vm/compaction_proactiveness vm/stat_interval kernel/watchdog");
+    assert_eq!(rest, "0\n60\n0");
+    let [machine] = host.machines()[..] else { panic!("one machine, not {:?}", host.machines()) };
+    eventually("an idle machine lets its host sleep", Duration::from_secs(60), || {
+        wakes_a_second(machine) < 20
+    });
 
     ws.destroy();
     assert_eq!(client.tool("workspace_list", json!({})).text, "[]");
     host.assert_no_workspaces_left();
+}
+
+/// How often the first thread of a process woke up in each of two seconds. A timer that nobody needs wakes it 46 times.
+fn wakes_a_second(pid: i32) -> u64 {
+    const SECONDS: u64 = 2;
+    let woken = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/status")).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.expect("counted").trim().parse().expect("a number")
+    };
+    let before = woken();
+    std::thread::sleep(Duration::from_secs(SECONDS));
+    (woken() - before) / SECONDS
 }
 
 #[test]

@@ -25,6 +25,7 @@ use super::steps::Rise;
 use super::task::{Existence, Runner};
 use crate::error::OpError;
 use crate::fault;
+use crate::first_turn;
 use crate::machines::{Booted, Progress, Rung};
 use crate::pool::Standby;
 use crate::registry::Status;
@@ -183,9 +184,7 @@ async fn from_snapshot(
     let booted = shared.machines.create_branch(&runner.spec, hook, progress).await;
     let booted = booted.map_err(|failure| OpError::boot(&runner.name, failure))?;
     fault::point("fork.booted");
-    // Others may come up while this one runs its commands.
-    drop(turn);
-    setup::run(&runner.name, &*booted.machine, &seed.setup_commands).await?;
+    first_turn::within(turn, setup::run(&runner.name, &*booted.machine, &seed.setup_commands)).await?;
     fault::point("fork.prepared");
     let warning = booted.warning.clone();
     runner.come_up(booted).await?;

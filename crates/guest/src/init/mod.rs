@@ -7,5 +7,6 @@
 mod agent;
 mod mounts;
 mod reaper;
+mod rest;
 
 pub use reaper::{keep, run};

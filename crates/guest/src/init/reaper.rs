@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitOptions, pidfd_open
 
 use super::agent::Roots;
 use super::mounts;
+use super::rest::rest;
 use crate::args::InheritedFds;
 use crate::console;
 use crate::machine::{load_first_modules, loopback_up};
@@ -34,6 +35,7 @@ const HAND_OVER: i32 = libc::SIGUSR1;
 /// Runs as process 1, for ever.
 pub fn run() -> Result<(), Box<dyn Error>> {
     mounts::mount_all()?;
+    rest();
     mounts::open_console()?;
     setrlimit(Resource::Nofile, OPEN_FILES)?;
     let signals = block_signals();

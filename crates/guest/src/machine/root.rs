@@ -31,8 +31,9 @@ const DISK_DEADLINE: Duration = Duration::from_secs(20);
 const RUN_OPTIONS: &std::ffi::CStr = c"mode=0755,size=20%";
 
 /// Discard gives the space of deleted files back to the host. Inode tables are zero in a fresh image already, and
-/// zeroing them would fill the overlay.
-const EXT4_OPTIONS: &std::ffi::CStr = c"discard,noinit_itable";
+/// zeroing them would fill the overlay. Maps of blocks are read when they are needed: a thread that reads all of them in
+/// the first seconds would do so in every fork of a machine that is as young.
+const EXT4_OPTIONS: &std::ffi::CStr = c"discard,noinit_itable,no_prefetch_block_bitmaps";
 
 /// Mounts the disk and makes it the root. Returns its size.
 pub(super) fn attach(
