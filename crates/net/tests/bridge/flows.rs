@@ -17,7 +17,7 @@ use crate::world::{GATEWAY, Machine, attach, eventually, in_namespace, open, pol
 fn told(machine: &Machine, port: u16) -> Vec<String> {
     let records = machine.log.tail(1000);
     let about = records.iter().filter(|record| record.port == Some(port));
-    about.map(|record| line(record)).collect()
+    about.map(line).collect()
 }
 
 fn line(record: &FlowRecord) -> String {

@@ -25,6 +25,8 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(in crate::bridge) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
     // Whoever was told of and not looked at.
     let mut stirred = BTreeSet::new();
+    // Who was looked at and had nothing open: a packet is told of before it is counted.
+    let mut once_more = BTreeSet::new();
     let mut next_look = Instant::now();
     let mut round: Option<Instant> = None;
     loop {
@@ -36,14 +38,27 @@ pub(in crate::bridge) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
             // What is due is not put off by what else comes.
             biased;
             () = until(due) => {
-                let now = Instant::now();
-                if round.is_some_and(|round| round <= now) {
-                    stirred.extend(hub.all().iter().filter(|place| !place.ledger().is_empty()).map(|place| place.seat.address));
+                let told = std::mem::take(&mut stirred);
+                let mut all = told.clone();
+                if round.is_some_and(|round| round <= Instant::now()) {
+                    let busy = hub.all().into_iter().filter(|place| !place.ledger().is_empty());
+                    all.extend(busy.map(|place| place.seat.address));
+                    all.append(&mut once_more);
                     round = None;
                 }
-                let looks = std::mem::take(&mut stirred).into_iter().filter_map(|address| hub.place_at(address));
-                let open = looks.fold(false, |open, place| hub.look(&place) || open);
-                if open && round.is_none() {
+                let mut again = false;
+                for place in all.into_iter().filter_map(|address| hub.place_at(address)) {
+                    let address = place.seat.address;
+                    match hub.look(&place) {
+                        true => again = true,
+                        false if told.contains(&address) => {
+                            once_more.insert(address);
+                            again = true;
+                        }
+                        false => {}
+                    }
+                }
+                if again && round.is_none() {
                     round = Some(Instant::now() + EVERY);
                 }
                 next_look = Instant::now() + MOMENT;
