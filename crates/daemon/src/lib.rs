@@ -38,6 +38,7 @@ mod space;
 mod sweep;
 mod templates;
 
+pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
 pub use error::OpError;

@@ -9,6 +9,7 @@ use agentiso_core::network::Network;
 use tokio::time::Instant;
 
 use super::error::BridgeError;
+use super::flows::Counts;
 use super::place::{Knowledge, Place};
 use super::render::{self, Ground};
 use super::settings::BridgeSettings;
@@ -24,11 +25,19 @@ pub(crate) struct Hub {
     places: RwLock<BTreeMap<Ipv4Addr, Arc<Place>>>,
     /// Held while rules are made and written, so that the last that are written are the last that were made.
     wiring: Mutex<Wiring>,
+    /// What the kernel carries by itself is counted here. `None`: it cannot.
+    pub(super) counts: Option<Mutex<Counts>>,
 }
 
 impl Hub {
-    pub(crate) fn new(settings: BridgeSettings, ground: Ground, wiring: Wiring) -> Self {
-        Self { settings, ground, places: RwLock::default(), wiring: Mutex::new(wiring) }
+    pub(crate) fn new(
+        settings: BridgeSettings,
+        ground: Ground,
+        wiring: Wiring,
+        counts: Option<Counts>,
+    ) -> Self {
+        let (wiring, counts) = (Mutex::new(wiring), counts.map(Mutex::new));
+        Self { settings, ground, places: RwLock::default(), wiring, counts }
     }
 
     pub(crate) fn wiring(&self) -> MutexGuard<'_, Wiring> {
@@ -48,6 +57,8 @@ impl Hub {
             }
             places.insert(address, place.clone());
         }
+        // Before its rules let anything pass.
+        self.count(place);
         let mut wiring = self.wiring();
         let joined = wiring.plug(place.plug()).and_then(|()| self.write(&mut wiring, Some(place)));
         drop(wiring);
@@ -62,11 +73,18 @@ impl Hub {
             tracing::error!(%error, "the rules of a machine that is gone are left");
         }
         wiring.unplug(place.plug());
+        drop(wiring);
+        self.count_no_more(place);
     }
 
     /// Writes the rules of all machines anew because those of one have changed. If that cannot be done, this one is
     /// taken off the bridge: what it was allowed before may not be allowed any more.
     pub(crate) fn changed(&self, place: &Place) {
+        self.rewrite(place);
+        self.review(place);
+    }
+
+    fn rewrite(&self, place: &Place) {
         let mut wiring = self.wiring();
         let written = self.write(&mut wiring, Some(place));
         let was_cut = place.cut.swap(written.is_err(), Ordering::SeqCst);
@@ -112,7 +130,7 @@ impl Hub {
             return;
         }
         if outdated {
-            return self.changed(place);
+            return self.rewrite(place);
         }
         if new.is_empty() {
             return;
@@ -120,7 +138,7 @@ impl Hub {
         let added = self.wiring().add_elements(&render::named_sets(&place.guest_told(&new)));
         if let Err(error) = added {
             tracing::debug!(device = place.tap, %error, "addresses of a name are written with all rules");
-            self.changed(place);
+            self.rewrite(place);
         }
     }
 
@@ -148,7 +166,7 @@ impl Hub {
         self.all().into_iter().find(|place| place.name() == name)
     }
 
-    fn all(&self) -> Vec<Arc<Place>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Place>> {
         self.places.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }

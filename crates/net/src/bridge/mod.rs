@@ -7,7 +7,7 @@
 //! QEMU ─TAP──┤ isolated port, own MAC,   ├─bridge─┤ may it pass?  ├─┬─ relay ──── host's TCP sockets
 //!            │ fixed neighbours          │        │ both ways     │ ├─ names, service: the resolver, the daemon
 //!            └───────────────────────────┘        └───────────────┘ ├─ forwarded datagrams, masqueraded
-//!                                                                   └─ refusals ─ the machine's log
+//!                                                                   └─ refusals, flows ─ the machine's log
 //! ```
 //!
 //! It lives beside the gateway because it shares guard, names, gate, forwards and log with it. All rules are in two
@@ -16,6 +16,7 @@
 
 mod climb;
 mod error;
+mod flows;
 mod hub;
 mod links;
 mod named;
@@ -31,12 +32,14 @@ mod render;
 mod service;
 mod settings;
 mod tap;
+mod told;
 mod wiring;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::BridgeError;
+pub use flows::{LogLack, try_flow_log};
 pub use open::Bridge;
 pub use port::Port;
 pub use settings::BridgeSettings;

@@ -18,7 +18,7 @@ use super::port::Port;
 use super::render::{self, Ground, ServicePorts};
 use super::settings::BridgeSettings;
 use super::wiring::Wiring;
-use super::{names, refusals, relay, service, tap};
+use super::{flows, names, refusals, relay, service, tap, told};
 use crate::gateway::Seat;
 use crate::log::FlowLog;
 use crate::rules::Guard;
@@ -66,6 +66,7 @@ impl Bridge {
                 .map(|(service, ours)| ServicePorts { theirs: service.port(), ours })
                 .collect(),
             log_group: refusals::GROUP,
+            flows_group: flows::GROUP,
         };
         // Whatever an earlier daemon allowed: nothing passes until its machines are here again.
         wiring.set_rules(&render::tables(&ground, &[]))?;
@@ -79,7 +80,16 @@ impl Bridge {
         sockets: Sockets,
         owner: UnixListener,
     ) -> Self {
-        let hub = Arc::new(Hub::new(settings, ground, wiring));
+        let counted =
+            flows::Counts::open(&ground).and_then(|counts| Ok((counts, told::listen(flows::GROUP)?)));
+        let (counts, news) = match counted {
+            Ok((counts, news)) => (Some(counts), Some(news)),
+            Err(error) => {
+                tracing::warn!(%error, "what the kernel carries by itself is in the machines' logs when it is refused only");
+                (None, None)
+            }
+        };
+        let hub = Arc::new(Hub::new(settings, ground, wiring, counts));
         let ended = CancellationToken::new();
         let spawn = |work: futures::future::BoxFuture<'static, ()>| {
             tokio::spawn(ended.clone().run_until_cancelled_owned(work));
@@ -90,7 +100,10 @@ impl Bridge {
         for (listener, service) in std::iter::zip(sockets.services, &hub.settings.services) {
             spawn(Box::pin(service::serve(hub.clone(), listener, service.clone())));
         }
-        match refusals::listen() {
+        if let Some(news) = news {
+            spawn(Box::pin(flows::serve(hub.clone(), news)));
+        }
+        match told::listen(refusals::GROUP) {
             Ok(log) => spawn(Box::pin(refusals::serve(hub.clone(), log))),
             Err(error) => tracing::warn!(%error, "what the kernel refuses is not in the machines' logs"),
         }

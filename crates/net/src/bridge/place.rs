@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::flows::Ledger;
 use super::named::{self, Said};
 use super::render::{Guest, Named};
 use super::wiring::Plug;
@@ -37,6 +38,8 @@ pub(crate) struct Place {
     /// Its rules could not be written, so its port is down.
     pub(crate) cut: AtomicBool,
     complaints: Complaints,
+    /// What the kernel carries for it.
+    ledger: Mutex<Ledger>,
     pub(crate) flows: Arc<Semaphore>,
     pub(crate) connecting: Arc<Semaphore>,
     pub(crate) queries: Arc<Semaphore>,
@@ -82,6 +85,7 @@ impl Place {
             bound: Mutex::default(),
             cut: AtomicBool::new(false),
             complaints: Complaints::new(),
+            ledger: Mutex::default(),
             flows: Arc::new(Semaphore::new(limits.flows)),
             connecting: Arc::new(Semaphore::new(limits.connecting)),
             queries: Arc::new(Semaphore::new(QUERIES)),
@@ -112,6 +116,15 @@ impl Place {
     pub(crate) fn may_reach(&self, other: &Self) -> bool {
         let open = |place: &Self| place.guard.policy().allow_inter_vm;
         (open(self) && open(other)) || !self.groups().is_disjoint(&other.groups())
+    }
+
+    /// What its chains and sets are called by.
+    pub(crate) fn short(&self) -> &str {
+        self.tap.trim_start_matches(super::tap::PREFIX)
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn plug(&self) -> Plug<'_> {
@@ -177,7 +190,7 @@ impl Place {
         }
         named.sort_unstable_by_key(|named| (named.address, named.port));
         Guest {
-            short: self.tap.trim_start_matches(super::tap::PREFIX).to_owned(),
+            short: self.short().to_owned(),
             tap: self.tap.clone(),
             mac: self.seat.mac,
             address: self.seat.address,

@@ -82,13 +82,16 @@ impl Port {
     /// The machine is gone for good: what is carried for it is cut, and who connects to it is refused until
     /// [`occupy`](Self::occupy). Nothing of it is left when this has come to its end.
     pub fn vacate(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.place.clone().vacate()
+        let (place, hub) = (self.place.clone(), self.hub.clone());
+        async move {
+            place.clone().vacate().await;
+            hub.part(&place);
+        }
     }
 
     /// Takes the machine off the bridge and waits until nothing of it is left, but not for ever.
     pub async fn detach(self) {
-        let place = self.place.clone();
-        place.vacate().await;
+        self.vacate().await;
         drop(self);
     }
 }

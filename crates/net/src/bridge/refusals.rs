@@ -1,6 +1,5 @@
 //! What the kernel refused, from its log: the packet, of which we say to whom it was and why it did not pass.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -8,40 +7,12 @@ use tokio::io::unix::AsyncFd;
 
 use super::hub::Hub;
 use super::place::Place;
-use crate::netlink::{Message, Netlink, Received, Subsystem};
-use crate::rules::{Transport, Verdict};
+use super::told::{packet_in, was_forwarded};
+use crate::netlink::{Netlink, Received};
+use crate::rules::Transport;
 
 /// The group that our rules log to. A host's own rules use low numbers.
 pub(super) const GROUP: u16 = 0xa150;
-
-/// The subsystem, in the high byte of every message's kind.
-const LOG: u16 = 4 << 8;
-const PACKET: u16 = LOG;
-const CONFIGURE: u16 = LOG | 1;
-
-/// As much of each packet as we read: the longest IP header, and ports.
-const ENOUGH: u32 = 64;
-
-/// Listens to what our rules log.
-pub(super) fn listen() -> io::Result<AsyncFd<Netlink>> {
-    let mut log = Netlink::open(Subsystem::Netfilter)?;
-    let message = || {
-        let [high, low] = GROUP.to_be_bytes();
-        Message::new(CONFIGURE, 0, &[0, 0, high, low])
-    };
-    let mut bind = message();
-    bind.byte(1, 1);
-    log.request(bind)?;
-    let mut configure = message();
-    // The packet itself, and each at once.
-    let mode = [&ENOUGH.to_be_bytes()[..], &[2, 0]].concat();
-    configure.bytes(2, &mode).be32(5, 1);
-    log.request(configure)?;
-    rustix::io::ioctl_fionbio(&log, true)?;
-    // SAFETY: the socket is the log's own, from its making to its end.
-    let log = unsafe { AsyncFd::register(log) };
-    Ok(log?)
-}
 
 /// Puts what was refused into the logs of those it was refused to, until the bridge is closed.
 pub(super) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
@@ -57,40 +28,29 @@ pub(super) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
 }
 
 fn told(hub: &Hub, message: &Received) {
-    /// The length of `struct nfgenmsg`, and the attribute with the packet.
-    const HEAD: usize = 4;
-    const PAYLOAD: u16 = 9;
-    let packet = message.attributes(HEAD).get(PAYLOAD).filter(|_| message.kind == PACKET);
-    let Some(refused) = packet.and_then(Refused::read) else { return };
+    let Some(refused) = packet_in(message).and_then(Refused::read) else { return };
     let Some(place) = hub.place_at(refused.from) else { return };
-    let why = why(hub, &place, &refused);
+    // What the rules let pass was refused by those that count.
+    let why = match was_forwarded(message) {
+        true => "the VM has as much open as its log has room for".to_owned(),
+        false => why(hub, &place, &refused),
+    };
     place.refused(refused.transport, refused.port, refused.to, None, why);
 }
 
 /// The same words that the gateway has for it.
 fn why(hub: &Hub, place: &Place, refused: &Refused) -> String {
-    let to = refused.to;
-    if hub.is_neighbour(*to.ip()) {
-        let other = hub.place_at(*to.ip()).filter(|other| place.may_reach(other));
-        return match other {
-            Some(_) if refused.transport == Transport::Icmp => {
-                "only TCP, UDP and ping pass between VMs".to_owned()
-            }
-            Some(_) => format!("port {} is not among the other VM's allowed_ports", to.port()),
-            None => {
-                let own = place.guard.policy().allow_inter_vm;
-                let who = if own { "the other VM" } else { "this VM" };
-                format!("{who} has no allow_inter_vm, and they share no group")
+    let Refused { transport, to, .. } = *refused;
+    hub.refusal(place, transport, to, None).unwrap_or_else(|| {
+        let text = match (transport, hub.is_neighbour(*to.ip())) {
+            (Transport::Icmp, true) => "only TCP, UDP and ping pass between VMs",
+            (Transport::Icmp, false) => "only TCP and UDP leave the gateway, no ping",
+            (Transport::Tcp | Transport::Udp, _) => {
+                "it was not allowed when it was sent, or the VM had too many connections"
             }
         };
-    }
-    match place.guard.judge(refused.transport, to) {
-        Verdict::Refused(refusal) => refusal.message,
-        Verdict::Allowed { .. } if refused.transport == Transport::Icmp => {
-            "only TCP and UDP leave the gateway, no ping".to_owned()
-        }
-        Verdict::Allowed { .. } => "it was not allowed when it was sent".to_owned(),
-    }
+        text.to_owned()
+    })
 }
 
 /// A packet that did not pass.

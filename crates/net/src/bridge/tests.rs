@@ -1,12 +1,19 @@
 //! What others have set up stays as it is, byte for byte, and ours comes and goes as a whole.
 
 use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use crate::bridge::{Bridge, BridgeSettings};
+use agentiso_core::network::NetworkPolicy;
+
+use crate::bridge::nft::{Action, Chain, Family, Nftables, Table};
+use crate::bridge::{Bridge, BridgeSettings, try_flow_log};
 use crate::dns::Resolver;
+use crate::gateway::Seat;
+use crate::log::FlowLog;
 use crate::netlink::{Message, Netlink, Received, Subsystem};
+use crate::rules::{Guard, HostAddresses};
 
 /// Everything that the kernel has in nftables, in the form in which it tells it.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,6 +100,46 @@ fn other_tables_stay_as_they_are_and_ours_are_written_twice_as_once() {
         drop(second);
         assert_eq!(Tables::read(false), foreign);
         assert_eq!(Tables::read(true).0.len(), 0);
+    });
+}
+
+#[test]
+fn a_machine_that_leaves_takes_everything_of_its_own_with_it() {
+    in_namespace(|| {
+        let bridge = open();
+        let empty = Tables::read(true).0.len();
+        let attach = |number: u8| {
+            let address = Ipv4Addr::new(10, 42, 0, number);
+            let seat = Seat { name: format!("machine{number}"), mac: [2, 0, 0, 0, 0, number], address };
+            let guard =
+                Guard::new(NetworkPolicy::default(), HostAddresses::fixed([]), Ipv4Addr::new(10, 42, 0, 1));
+            bridge.attach(seat, &format!("aiso0000000{number}"), guard, FlowLog::new()).unwrap()
+        };
+        let one = attach(2);
+        let with_one = Tables::read(true).0.len();
+        let two = attach(3);
+        assert!(empty < with_one && with_one < Tables::read(true).0.len());
+        drop(two);
+        assert_eq!(Tables::read(true).0.len(), with_one);
+        drop(one);
+        assert_eq!(Tables::read(true).0.len(), empty);
+    });
+}
+
+#[test]
+fn whether_the_kernel_can_count_is_found_out_without_a_trace() {
+    in_namespace(|| {
+        try_flow_log().unwrap();
+        let mut chain = Chain::new("wrong");
+        chain.rule([], Action::Goto("nowhere".to_owned()));
+        let wrong = Table { family: Family::Inet, sets: Vec::new(), chains: vec![chain] };
+        assert!(Nftables::open().unwrap().try_out(&wrong).is_err(), "what cannot be is found out");
+        assert_eq!(Tables::read(true).0.len(), 0);
+        let bridge = open();
+        let tables = Tables::read(true);
+        try_flow_log().unwrap();
+        assert_eq!(Tables::read(true), tables);
+        drop(bridge);
     });
 }
 

@@ -75,7 +75,7 @@ impl Message {
     }
 
     /// The message as it is sent.
-    pub(super) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
+    pub(crate) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
         let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
         let flags = flags | u16::from_ne_bytes([self.0[6], self.0[7]]);

@@ -48,16 +48,25 @@ impl<'a> Attributes<'a> {
 
     /// The value of the first attribute of this kind.
     pub(crate) fn get(self, kind: u16) -> Option<&'a [u8]> {
+        self.all().find_map(|(other, value)| (other == kind).then_some(value))
+    }
+
+    /// Kinds and values, one after the other. What is cut off is left out.
+    pub(crate) fn all(self) -> impl Iterator<Item = (u16, &'a [u8])> {
         let mut rest = self.0;
-        loop {
+        std::iter::from_fn(move || {
             let head = rest.get(..ATTRIBUTE)?;
             let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
             let value = rest.get(ATTRIBUTE..length)?;
-            if u16::from_ne_bytes([head[2], head[3]]) & KIND == kind {
-                return Some(value);
-            }
-            rest = rest.get(length.next_multiple_of(ALIGNMENT)..)?;
-        }
+            let kind = u16::from_ne_bytes([head[2], head[3]]) & KIND;
+            rest = rest.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+            Some((kind, value))
+        })
+    }
+
+    /// The attributes inside the first one of this kind.
+    pub(crate) fn nested(self, kind: u16) -> Option<Self> {
+        self.get(kind).map(Self::new)
     }
 
     pub(crate) fn text(self, kind: u16) -> Option<&'a str> {
@@ -78,6 +87,7 @@ mod tests {
                 let _ = message.attributes(4).get(kind & KIND);
             }
             let _ = Attributes::new(&bytes).get(kind & KIND);
+            prop_assert!(Attributes::new(&bytes).all().count() <= bytes.len() / ATTRIBUTE);
         }
     }
 }

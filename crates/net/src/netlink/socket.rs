@@ -89,6 +89,15 @@ impl Netlink {
 
     /// Asks for many things, of which either all are done or none. `begin` and `end` embrace them.
     pub(crate) fn batch(&mut self, begin: Message, messages: Vec<Message>, end: Message) -> io::Result<()> {
+        self.send_batch(begin, messages, Some(end))
+    }
+
+    /// The same without an end, so that none of it is done, but all of it is looked at.
+    pub(crate) fn try_out(&mut self, begin: Message, messages: Vec<Message>) -> io::Result<()> {
+        self.send_batch(begin, messages, None)
+    }
+
+    fn send_batch(&mut self, begin: Message, messages: Vec<Message>, end: Option<Message>) -> io::Result<()> {
         let mut bytes = begin.finish(self.next(), 0);
         let count = messages.len();
         let mut last = self.sequence;
@@ -96,7 +105,9 @@ impl Netlink {
             last = self.next();
             bytes.extend(message.finish(last, if index + 1 == count { ACK } else { 0 }));
         }
-        bytes.extend(end.finish(self.next(), 0));
+        if let Some(end) = end {
+            bytes.extend(end.finish(self.next(), 0));
+        }
         self.send(&bytes)?;
         self.confirmed(last)
     }

@@ -90,9 +90,18 @@ pub fn serve_endlessly(ws: &TestWorkspace<'_>, port: u16) {
     start_server(ws, port, "0.0.0.0", "endless");
 }
 
+/// A server in the guest that answers with what it was told, over TCP and UDP.
+pub fn echo(ws: &TestWorkspace<'_>, port: u16) {
+    run_server(ws, "echo", include_str!("echo.py"), port, "");
+}
+
 fn start_server(ws: &TestWorkspace<'_>, port: u16, address: &str, what: &str) {
-    ws.write("/root/serve.py", include_str!("serve.py"));
-    ws.sh(&format!("nohup python3 /root/serve.py {port} {address} {what} > /root/serving{port} 2>&1 &"));
+    run_server(ws, "serve", include_str!("serve.py"), port, &format!("{address} {what}"));
+}
+
+fn run_server(ws: &TestWorkspace<'_>, name: &str, text: &str, port: u16, arguments: &str) {
+    ws.write(&format!("/root/{name}.py"), text);
+    ws.sh(&format!("nohup python3 /root/{name}.py {port} {arguments} > /root/serving{port} 2>&1 &"));
     eventually("the server in the guest listens", LONG, || {
         ws.exec(&format!("grep -q listening /root/serving{port}")).exit_code == 0
     });

@@ -8,6 +8,7 @@ mod forwards;
 mod git;
 mod inside;
 mod lives;
+mod log;
 mod names;
 mod neighbours;
 mod policy;
@@ -67,5 +68,6 @@ on_every_backend! {
     floods::a_flood_of_frames_hurts_only_who_sends_it,
     floods::a_request_that_is_never_finished_is_given_up,
     forwards::a_forward_is_the_hosts_own_and_stays,
+    log::the_log_tells_what_was_opened_closed_and_refused,
     git::a_repository_is_cloned_by_an_allowed_name_only,
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::config::{Backend, NetworkConfig};
+use agentiso_daemon::LogLack;
 
 use super::report::Outcome;
 
@@ -26,7 +27,17 @@ fn examine(config: &NetworkConfig) -> Outcome {
     }
     let uplink = fs::read_to_string("/proc/net/route").ok().and_then(|table| default_route(&table));
     match uplink.filter(|uplink| !forwards(uplink)) {
-        None => Outcome::ok(NAME, format!("{} with {}", config.bridge_name, config.gateway_ip)),
+        None => match agentiso_daemon::try_flow_log() {
+            Ok(()) => Outcome::ok(NAME, format!("{} with {}", config.bridge_name, config.gateway_ip)),
+            Err(lack @ LogLack::Counts(_)) => Outcome::note(
+                NAME,
+                lack.to_string(),
+                "a kernel with NF_TABLES_INET and NFT_LOG; or set network.backend to \"gateway\"",
+            ),
+            Err(lack @ LogLack::Connections(_)) => {
+                Outcome::note(NAME, lack.to_string(), "modprobe nf_conntrack_netlink")
+            }
+        },
         Some(uplink) => Outcome::note(
             NAME,
             format!("{uplink} does not forward, so answers to UDP do not come back; TCP and names do"),

@@ -2,9 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use super::expressions::{ACCEPT, GOTO, ITEM, encode_action, encode_match, value, verdict};
+use super::expressions::{ACCEPT, GOTO, ITEM, encode_action, encode_match, milliseconds, value, verdict};
 use super::table::{At, Chain, ChainKind, Element, Family, NAME, Rule, Set, SetKind, Table};
 use super::terms::INTERFACE_NAME;
+use super::tuple::KEY;
 use crate::netlink::Message;
 
 /// The subsystem, in the high byte of every message's kind.
@@ -13,9 +14,13 @@ const NFTABLES: u16 = 10;
 const NEW_TABLE: u16 = 0;
 const DELETE_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
+const DELETE_CHAIN: u16 = 5;
 const NEW_RULE: u16 = 6;
 const NEW_SET: u16 = 9;
-const NEW_ELEMENTS: u16 = 12;
+const DELETE_SET: u16 = 11;
+pub(super) const NEW_ELEMENTS: u16 = 12;
+const GET_ELEMENTS: u16 = 13;
+const DELETE_ELEMENTS: u16 = 14;
 
 /// `NLM_F_CREATE`, and `NLM_F_APPEND` for rules: they stand in the order in which they are sent.
 const CREATE: u16 = 0x400;
@@ -25,15 +30,20 @@ const APPEND: u16 = 0x800;
 
 const SET_IS_MAP: u32 = 8;
 const SET_HAS_TIMEOUT: u32 = 0x10;
+const SET_IS_DYNAMIC: u32 = 0x20;
 /// `NFT_DATA_VERDICT`: a map to verdicts.
 const VERDICTS: u32 = 0xffff_ff00;
 
 /// What `nft` calls the types of keys; the kernel only keeps the number for it.
 const TYPE_ADDRESS: u32 = 7;
 const TYPE_PORT: u32 = 13;
+const TYPE_PROTOCOL: u32 = 12;
+const TYPE_MARK: u32 = 19;
 const TYPE_INTERFACE: u32 = 41;
 /// Two types of one key, six bits each.
 const TYPE_PLACE: u32 = TYPE_ADDRESS << 6 | TYPE_PORT;
+/// Five of them.
+const TYPE_TUPLE: u32 = ((TYPE_PLACE << 6 | TYPE_PORT) << 6 | TYPE_PROTOCOL) << 6 | TYPE_MARK;
 
 /// An attribute holds at most 64 KiB.
 const ELEMENTS_PER_MESSAGE: usize = 500;
@@ -42,6 +52,7 @@ pub(super) fn message(kind: u16, flags: u16, family: Family) -> Message {
     let family = match family {
         Family::Ip => 2,
         Family::Bridge => 7,
+        Family::Inet => 1,
     };
     Message::new(NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
 }
@@ -68,6 +79,14 @@ pub(super) fn replacement(table: &Table) -> Vec<Message> {
     let mut make = message(NEW_TABLE, CREATE, family);
     make.text(1, NAME);
     messages.push(make);
+    messages.extend(addition(table));
+    messages
+}
+
+/// What is in this table, for one that is there already.
+pub(super) fn addition(table: &Table) -> Vec<Message> {
+    let family = table.family;
+    let mut messages = Vec::new();
     // Rules look up sets, and the elements of maps name chains.
     messages.extend((1..).zip(&table.sets).map(|(id, set)| new_set(family, id, set)));
     messages.extend(table.chains.iter().map(|chain| new_chain(family, chain)));
@@ -84,14 +103,23 @@ fn new_set(family: Family, id: u32, set: &Set) -> Message {
         SetKind::Places(_) => (TYPE_PLACE, 8, false),
         SetKind::ByAddress(_) => (TYPE_ADDRESS, 4, true),
         SetKind::ByInterface(_) => (TYPE_INTERFACE, INTERFACE_NAME as u32, true),
+        SetKind::Counts { .. } => (TYPE_TUPLE, KEY as u32, false),
     };
-    let timed = if set.timed { SET_HAS_TIMEOUT } else { 0 };
+    let mut flags = if set.timed { SET_HAS_TIMEOUT } else { 0 } | if is_map { SET_IS_MAP } else { 0 };
+    if let SetKind::Counts { .. } = set.kind {
+        flags |= SET_IS_DYNAMIC;
+    }
     let mut message = message(NEW_SET, CREATE, family);
     message.text(1, NAME).text(2, &set.name);
-    message.be32(3, timed | if is_map { SET_IS_MAP } else { 0 });
+    message.be32(3, flags);
     message.be32(4, kind).be32(5, length);
     if is_map {
         message.be32(6, VERDICTS).be32(7, 0);
+    }
+    if let SetKind::Counts { most } = set.kind {
+        message.nest(9, |description| {
+            description.be32(1, most);
+        });
     }
     message.be32(10, id);
     message
@@ -105,6 +133,10 @@ pub(super) fn more_elements(family: Family, set: &Set) -> Vec<Message> {
 
 /// The messages that put a set's elements into it.
 fn elements(family: Family, set: &Set, flags: u16) -> Vec<Message> {
+    elements_as(NEW_ELEMENTS, family, set, flags)
+}
+
+fn elements_as(kind: u16, family: Family, set: &Set, flags: u16) -> Vec<Message> {
     let address = |address: Ipv4Addr| address.octets().to_vec();
     type Entry<'a> = (Vec<u8>, Option<&'a str>, Option<&'a Element>);
     let entries: Vec<Entry<'_>> = match &set.kind {
@@ -130,11 +162,12 @@ fn elements(family: Family, set: &Set, flags: u16) -> Vec<Message> {
                 (key, Some(target.0.as_str()), None)
             })
             .collect(),
+        SetKind::Counts { .. } => Vec::new(),
     };
     let chunks = entries.chunks(ELEMENTS_PER_MESSAGE);
     chunks
         .map(|chunk| {
-            let mut message = message(NEW_ELEMENTS, flags, family);
+            let mut message = message(kind, flags, family);
             message.text(1, NAME).text(2, &set.name);
             message.nest(3, |list| {
                 for (key, target, element) in chunk {
@@ -144,9 +177,49 @@ fn elements(family: Family, set: &Set, flags: u16) -> Vec<Message> {
                             item.nest(2, |data| verdict(data, GOTO, Some(target)));
                         }
                         if let Some(left) = element.and_then(|element| element.left) {
-                            item.be64(4, u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1));
+                            item.be64(4, milliseconds(left));
                         }
                     });
+                }
+            });
+            message
+        })
+        .collect()
+}
+
+/// The messages that take away what [`addition`] put into a table, and the elements of `maps` that lead there.
+pub(super) fn subtraction(table: &Table, maps: &[Set]) -> Vec<Message> {
+    let family = table.family;
+    let named = |kind: u16, attribute: u16, name: &str| {
+        let mut message = message(kind, 0, family);
+        message.text(1, NAME).text(attribute, name);
+        message
+    };
+    let mut messages: Vec<_> =
+        maps.iter().flat_map(|map| elements_as(DELETE_ELEMENTS, family, map, 0)).collect();
+    // Its rules go with it, and they are what holds the sets.
+    messages.extend(table.chains.iter().map(|chain| named(DELETE_CHAIN, 3, &chain.name)));
+    messages.extend(table.sets.iter().map(|set| named(DELETE_SET, 2, &set.name)));
+    messages
+}
+
+/// The question for everything in a set.
+pub(super) fn question(family: Family, set: &str) -> Message {
+    let mut message = message(GET_ELEMENTS, 0, family);
+    message.text(1, NAME).text(2, set);
+    message
+}
+
+/// The messages that take keys out of a set.
+pub(super) fn without(family: Family, set: &str, keys: &[[u8; KEY]]) -> Vec<Message> {
+    let chunks = keys.chunks(ELEMENTS_PER_MESSAGE);
+    chunks
+        .map(|chunk| {
+            let mut message = message(DELETE_ELEMENTS, 0, family);
+            message.text(1, NAME).text(2, set);
+            message.nest(3, |list| {
+                for key in chunk {
+                    list.nest(ITEM, |item| value(item, 1, key));
                 }
             });
             message

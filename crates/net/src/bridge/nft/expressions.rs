@@ -1,5 +1,7 @@
 //! Rules as lists of the kernel's expressions, which load fields into registers and compare them.
 
+use std::time::Duration;
+
 use super::terms::{Action, Field, Match};
 use crate::netlink::Message;
 
@@ -21,7 +23,7 @@ const RETURN: i32 = -5;
 const DROP: i32 = 0;
 pub(super) const ACCEPT: i32 = 1;
 
-fn expression(list: &mut Message, name: &str, inside: impl FnOnce(&mut Message)) {
+pub(super) fn expression(list: &mut Message, name: &str, inside: impl FnOnce(&mut Message)) {
     list.nest(ITEM, |item| {
         item.text(1, name).nest(2, inside);
     });
@@ -42,7 +44,7 @@ pub(super) fn verdict(message: &mut Message, code: i32, chain: Option<&str>) {
     });
 }
 
-fn load(list: &mut Message, field: Field, register: u32) {
+pub(super) fn load(list: &mut Message, field: Field, register: u32) {
     /// Where the bytes of a header lie: of the link, of the network, of the transport.
     const LINK: u32 = 0;
     const NETWORK: u32 = 1;
@@ -63,8 +65,10 @@ fn load(list: &mut Message, field: Field, register: u32) {
         Field::SourcePort => payload(TRANSPORT, 0, 2),
         Field::TargetPort => payload(TRANSPORT, 2, 2),
         Field::IcmpType => payload(TRANSPORT, 0, 1),
+        Field::TcpSigns => payload(TRANSPORT, 12, 2),
         Field::InInterface => meta(list, 6, register),
         Field::OutInterface => meta(list, 7, register),
+        Field::Family => meta(list, 15, register),
         Field::Protocol => meta(list, 16, register),
         Field::Direction => expression(list, "ct", |data| {
             data.be32(1, register).be32(2, 1);
@@ -119,6 +123,24 @@ pub(super) fn encode_match(list: &mut Message, condition: &Match) {
             load(list, *second, REGISTER_SECOND);
             look_up(list, set, false);
         }
+        Match::NotCounted(tuple, set) => {
+            tuple.load(list);
+            // The flag: not among them.
+            expression(list, "lookup", |data| {
+                data.text(1, set).be32(2, REGISTER).be32(5, 1);
+            });
+        }
+        Match::Counted { tuple, set, forgotten } => {
+            /// Adds what is not there yet.
+            const UPDATE: u32 = 1;
+            tuple.load(list);
+            expression(list, "dynset", |data| {
+                data.text(1, set).be32(3, UPDATE).be32(4, REGISTER);
+                data.be64(6, milliseconds(*forgotten)).nest(7, |counter| {
+                    counter.text(1, "counter").nest(2, |_| {});
+                });
+            });
+        }
         Match::AtMost { packets } => limit(list, *packets, u32::try_from(*packets).unwrap_or(u32::MAX), 0, 0),
         // The flag: more than that, rather than up to it.
         Match::TooMany { connections } => expression(list, "connlimit", |data| {
@@ -172,6 +194,10 @@ pub(super) fn encode_action(list: &mut Message, action: &Action) {
             });
         }
     }
+}
+
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 fn decide(list: &mut Message, code: i32, chain: Option<&str>) {

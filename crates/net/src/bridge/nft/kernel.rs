@@ -4,7 +4,8 @@ use std::io;
 
 use super::encode;
 use super::table::{Family, Set, Table};
-use crate::netlink::{Netlink, Subsystem};
+use super::tuple::KEY;
+use crate::netlink::{Attributes, Netlink, Received, Subsystem};
 
 /// A socket through which our tables are written.
 #[derive(Debug)]
@@ -20,6 +21,12 @@ impl Nftables {
         self.transaction(tables.iter().flat_map(encode::replacement).collect())
     }
 
+    /// Has the kernel look at a table without making it.
+    pub(crate) fn try_out(&mut self, table: &Table) -> io::Result<()> {
+        let (begin, _) = encode::embrace();
+        self.0.try_out(begin, encode::replacement(table))
+    }
+
     /// Adds the elements to sets that are there.
     pub(crate) fn add(&mut self, family: Family, sets: &[Set]) -> io::Result<()> {
         match sets.iter().flat_map(|set| encode::more_elements(family, set)).collect::<Vec<_>>() {
@@ -28,13 +35,115 @@ impl Nftables {
         }
     }
 
+    /// Adds what is in this table to the one that is there, and elements to its maps.
+    pub(crate) fn extend(&mut self, table: &Table, maps: &[Set]) -> io::Result<()> {
+        let mut messages = encode::addition(table);
+        messages.extend(maps.iter().flat_map(|map| encode::more_elements(table.family, map)));
+        self.transaction(messages)
+    }
+
+    /// Takes away what [`extend`](Self::extend) added.
+    pub(crate) fn shrink(&mut self, table: &Table, maps: &[Set]) -> io::Result<()> {
+        self.transaction(encode::subtraction(table, maps))
+    }
+
+    /// What the rules have counted in a set.
+    pub(crate) fn counts(&mut self, family: Family, set: &str) -> io::Result<Vec<Count>> {
+        let listed = self.0.list(encode::question(family, set))?;
+        Ok(listed.iter().flat_map(counts_in).collect())
+    }
+
+    /// Forgets these keys of a set, all of which must be there.
+    pub(crate) fn forget(&mut self, family: Family, set: &str, keys: &[[u8; KEY]]) -> io::Result<()> {
+        match encode::without(family, set, keys) {
+            messages if messages.is_empty() => Ok(()),
+            messages => self.transaction(messages),
+        }
+    }
+
     /// Removes our tables, whether there are any or not.
     pub(crate) fn remove(&mut self) -> io::Result<()> {
+        if let Err(error) = self.transaction(encode::removal(Family::Inet)) {
+            tracing::debug!(%error, "no counts are removed: a kernel that has no such tables has no counts");
+        }
         self.transaction([Family::Ip, Family::Bridge].into_iter().flat_map(encode::removal).collect())
     }
 
     fn transaction(&mut self, messages: Vec<crate::netlink::Message>) -> io::Result<()> {
         let (begin, end) = encode::embrace();
         self.0.batch(begin, messages, end)
+    }
+}
+
+/// Packets of one key, and their bytes from the head of IP on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) key: [u8; KEY],
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+fn counts_in(message: &Received) -> Vec<Count> {
+    /// The length of `struct nfgenmsg`, and the attribute with the elements.
+    const HEAD: usize = 4;
+    const ELEMENTS: u16 = 3;
+    let elements = message.attributes(HEAD).get(ELEMENTS).unwrap_or_default();
+    Attributes::new(elements).all().filter_map(|(_, element)| count(Attributes::new(element))).collect()
+}
+
+fn count(element: Attributes<'_>) -> Option<Count> {
+    const ELEMENT_KEY: u16 = 1;
+    const ELEMENT_EXPRESSION: u16 = 7;
+    let key = element.nested(ELEMENT_KEY)?.get(1)?.try_into().ok()?;
+    let counter = element.nested(ELEMENT_EXPRESSION)?.nested(2)?;
+    let number = |kind: u16| Some(u64::from_be_bytes(counter.get(kind)?.try_into().ok()?));
+    Some(Count { key, bytes: number(1)?, packets: number(2)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Message;
+    use proptest::prelude::*;
+
+    /// A message as the kernel sends it.
+    fn received(message: Message) -> Received {
+        Received::all(&message.finish(1, 0)).remove(0)
+    }
+
+    #[test]
+    fn counts_are_read_and_what_is_no_count_is_left_out() {
+        let mut message = Message::new(encode::NEW_ELEMENTS, 0, &[1, 0, 0, 0]);
+        message.nest(3, |list| {
+            for length in [KEY, KEY - 1] {
+                list.nest(1, |element| {
+                    element.nest(1, |key| {
+                        key.bytes(1, &vec![7; length]);
+                    });
+                    element.nest(7, |expression| {
+                        expression.text(1, "counter").nest(2, |counter| {
+                            counter.be64(1, 1000).be64(2, 3);
+                        });
+                    });
+                });
+            }
+            list.nest(1, |element| {
+                element.nest(1, |key| {
+                    key.bytes(1, &[8; KEY]);
+                });
+            });
+        });
+        assert_eq!(counts_in(&received(message)), [Count { key: [7; KEY], packets: 3, bytes: 1000 }]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_counts_or_none(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let message = received(Message::new(encode::NEW_ELEMENTS, 0, &bytes));
+            let mut wrapped = Message::new(encode::NEW_ELEMENTS, 0, &[1, 0, 0, 0]);
+            wrapped.nest(3, |list| { list.bytes(1, &bytes); });
+            prop_assert!(counts_in(&message).len() <= bytes.len());
+            prop_assert!(counts_in(&received(wrapped)).len() <= 1);
+        }
     }
 }

@@ -9,7 +9,9 @@ mod kernel;
 mod table;
 mod terms;
 mod text;
+mod tuple;
 
-pub(crate) use kernel::Nftables;
+pub(crate) use kernel::{Count, Nftables};
 pub(crate) use table::{At, Chain, ChainKind, Element, Family, Set, SetKind, Table, Target};
 pub(crate) use terms::{Action, Field, Match, Value};
+pub(crate) use tuple::{Course, KEY, Tuple};

@@ -12,6 +12,8 @@ pub(crate) const NAME: &str = "agentiso";
 pub(crate) enum Family {
     Ip,
     Bridge,
+    /// Here for the table that counts: the others are replaced as a whole, and counts must outlive that.
+    Inet,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,10 @@ pub(crate) enum SetKind {
     /// From an address to where to go on.
     ByAddress(Vec<(Ipv4Addr, Target)>),
     ByInterface(Vec<(String, Target)>),
+    /// What rules count, at most so many keys.
+    Counts {
+        most: u32,
+    },
 }
 
 /// An address in a set, for as long as it may be there.

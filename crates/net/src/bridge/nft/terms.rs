@@ -1,8 +1,11 @@
 //! What rules are made of: fields of packets, values they are compared with, and what is done.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use agentiso_core::network::Network;
+
+use super::tuple::Tuple;
 
 /// Longest name of an interface, with the zero at its end.
 pub(super) const INTERFACE_NAME: usize = 16;
@@ -20,10 +23,14 @@ pub(crate) enum Field {
     ArpSenderAddress,
     SourceAddress,
     TargetAddress,
+    /// Of the network: which version of IP.
+    Family,
     Protocol,
     SourcePort,
     TargetPort,
     IcmpType,
+    /// How long a TCP head is, and its flags.
+    TcpSigns,
     /// Whether the packet goes the way of the one that opened its connection.
     Direction,
     /// What connection tracking says of the packet.
@@ -80,6 +87,11 @@ impl Value {
         Self { bytes: vec![8, 0], text: "ip".to_owned() }
     }
 
+    /// `NFPROTO_IPV4`.
+    pub(crate) fn fourth_version() -> Self {
+        Self { bytes: vec![2], text: "ipv4".to_owned() }
+    }
+
     pub(crate) fn arp() -> Self {
         Self { bytes: vec![8, 6], text: "arp".to_owned() }
     }
@@ -124,6 +136,15 @@ pub(crate) enum Match {
     /// The field, or the two of them together, is in a set.
     Among(Field, String),
     PairAmong(Field, Field, String),
+    /// Nothing of this flow, with these signs, was counted so far.
+    NotCounted(Tuple, String),
+    /// The packet is counted for its flow, which fails only if that is one more than the set has room for.
+    Counted {
+        tuple: Tuple,
+        set: String,
+        /// A count that nobody asks for goes by itself, so long after the last packet.
+        forgotten: Duration,
+    },
     /// True for so many packets in a second.
     AtMost {
         packets: u64,

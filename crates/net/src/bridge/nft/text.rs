@@ -23,6 +23,7 @@ impl Display for Family {
         f.write_str(match self {
             Self::Ip => "ip",
             Self::Bridge => "bridge",
+            Self::Inet => "inet",
         })
     }
 }
@@ -50,6 +51,10 @@ impl Display for Set {
                 "map type ifname : verdict;",
                 elements.iter().map(|(name, target)| format!("\"{name}\" : goto {}", target.0)).collect(),
             ),
+            SetKind::Counts { most } => {
+                let keys = "ipv4_addr . inet_service . inet_service . inet_proto . mark";
+                return writeln!(f, "\tset {name} {{ type {keys}; size {most}; flags dynamic,timeout; }}");
+            }
         };
         let (word, kind) = kind.split_once(' ').unwrap_or((kind, ""));
         writeln!(f, "\t{word} {name} {{ {kind}{timed} elements = {{ {} }} }}", elements.join(", "))
@@ -111,10 +116,12 @@ impl Display for Field {
             Self::ArpSenderAddress => "arp saddr ip",
             Self::SourceAddress => "ip saddr",
             Self::TargetAddress => "ip daddr",
+            Self::Family => "meta nfproto",
             Self::Protocol => "meta l4proto",
             Self::SourcePort => "th sport",
             Self::TargetPort => "th dport",
             Self::IcmpType => "icmp type",
+            Self::TcpSigns => "@th,96,16",
             Self::Direction => "ct direction",
             Self::State => "ct state",
             Self::TargetKind => "fib daddr type",
@@ -130,6 +137,10 @@ impl Display for Match {
             Self::Within(field, network) => write!(f, "{field} {network}"),
             Self::Among(field, set) => write!(f, "{field} @{set}"),
             Self::PairAmong(first, second, set) => write!(f, "{first} . {second} @{set}"),
+            Self::NotCounted(tuple, set) => write!(f, "{tuple} != @{set}"),
+            Self::Counted { tuple, set, forgotten } => {
+                write!(f, "update @{set} {{ {tuple} timeout {}s counter }}", forgotten.as_secs())
+            }
             Self::AtMost { packets } => write!(f, "limit rate {packets}/second burst {packets} packets"),
             Self::TooMany { connections } => write!(f, "ct count over {connections}"),
             Self::Beyond { bytes, burst } => {

@@ -10,11 +10,14 @@
 //!          ip NAT          TCP to the relay, names to the resolver
 //!            │
 //!          ip forward      datagrams out, and back only by the same rules
+//!            │
+//!          inet forward    what passes is counted, in a table that is not replaced
 //! ```
 //!
 //! Every packet is judged by the rules of the moment, both ways: a flow does not outlive the policy that let it in.
 
 mod back;
+pub(crate) mod flows;
 mod frames;
 mod hooks;
 mod neighbours;
@@ -45,6 +48,8 @@ pub(crate) struct Ground {
     pub(crate) names_tcp_port: u16,
     pub(crate) services: Vec<ServicePorts>,
     pub(crate) log_group: u16,
+    /// Where the kernel tells that it carries something new.
+    pub(crate) flows_group: u16,
 }
 
 /// One of the daemon's services for guests.

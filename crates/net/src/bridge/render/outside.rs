@@ -14,7 +14,7 @@ pub(super) struct Way {
 }
 
 /// Connections of one guest that the kernel tracks at once. Its table is the whole host's, and a guest must not fill it.
-const CONNECTIONS: u32 = 4096;
+pub(super) const CONNECTIONS: u32 = 4096;
 
 /// The chain that judges what a guest sends.
 pub(super) fn chain(guest: &Guest) -> Chain {

@@ -14,6 +14,7 @@ fn ground() -> Ground {
         names_tcp_port: 40_003,
         services: Vec::new(),
         log_group: 41_296,
+        flows_group: 41_297,
     }
 }
 
@@ -73,6 +74,14 @@ fn guests_with_all_kinds_of_rules_have_these_tables() {
     let mut member = guest(5, json!({}));
     member.groups.insert("team".to_owned());
     assert_eq!(text(&[named, open, door, member]), include_str!("golden/everything.nft"));
+}
+
+#[test]
+fn what_passes_is_counted_for_each_guest_by_these_rules() {
+    let share = flows::share(&ground(), "00000002", Ipv4Addr::new(10, 42, 0, 2));
+    let maps: String = share.maps.iter().map(ToString::to_string).collect();
+    let text = format!("{}{}{maps}", flows::table(&ground()), share.table);
+    assert_eq!(text, include_str!("golden/flows.nft"));
 }
 
 #[test]
