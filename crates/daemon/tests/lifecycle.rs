@@ -222,6 +222,30 @@ async fn a_full_disk_fails_the_operation_and_leaves_the_state_consistent() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_saved_is_saved_after_the_seconds_of_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let mut config = config(dir.path(), "");
+    config.server.state_persist_interval_secs = 1;
+    let daemon = Daemon::open_with(config, Arc::new(Handle(Arc::clone(&world)))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &quiet()).await.unwrap();
+    // Nothing can be saved while there is a directory where the new file is to be written.
+    let in_the_way = dir.path().join("state.json.tmp");
+    std::fs::create_dir_all(in_the_way.join("full")).unwrap();
+    world.kill(world.processes()[0].0, "gone");
+    eventually("the end is noticed", || session.list(None)[0].phase == Phase::Stopped).await;
+    let saved = || std::fs::read_to_string(dir.path().join("state.json")).unwrap();
+    let before = saved();
+    std::fs::remove_dir_all(&in_the_way).unwrap();
+    let begun = Instant::now();
+    eventually("it is saved without another change", || saved() != before).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "and not after the default of 30 s");
+    assert!(saved().contains("\"stopped\""), "{}", saved());
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_shutdown_stops_all_machines_at_the_same_time() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use agentiso_core::team::{AgentStatus, RoleName, TeamName, TeamState};
 use agentiso_daemon::{Daemon, OpError, Progress, RoleRequest, Session, SessionKind, TeamRequest};
@@ -82,6 +83,22 @@ async fn a_team_is_shown_as_what_it_is_from_its_first_moment_to_its_last() {
     assert_eq!(refused.code(), "team_going", "{refused}");
     session.destroy_team("alpha").await.unwrap();
     assert!(session.teams().is_empty(), "what is destroyed is shown nowhere");
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_machines_of_a_team_go_at_the_same_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    let eight = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    session.create_team(of(&eight), &Progress::silent()).await.unwrap();
+    *world.kill_takes.lock().unwrap() = Duration::from_millis(500);
+    let begun = Instant::now();
+    session.destroy_team("alpha").await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3), "one after the other: {:?}", begun.elapsed());
+    assert!(world.processes().is_empty());
     daemon.shutdown().await;
 }
 

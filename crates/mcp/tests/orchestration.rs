@@ -303,6 +303,30 @@ async fn a_clone_that_nobody_answers_is_given_up_after_three_hundred_seconds() {
 }
 
 #[tokio::test]
+async fn a_push_that_nobody_answers_has_a_hundred_and_twenty_seconds_unless_told() {
+    let (_world, mut client) = prepared().await;
+    let late = client.call("git_push", json!({"workspace_id": "gold"})).await;
+    assert_eq!(code(&late), "timed_out", "{late}");
+    assert!(text(&late).contains("timed out after 120 s"), "{late}");
+    let other = client.call("git_push", json!({"workspace_id": "gold", "timeout_secs": 121})).await;
+    assert_eq!(code(&other), "git_failed", "this world answers no other push: {other}");
+}
+
+#[tokio::test]
+async fn only_workspaces_that_run_are_merged() {
+    let (_world, mut client) = prepared().await;
+    client.call("workspace_create", json!({"name": "off"})).await;
+    client.call("workspace_stop", json!({"workspace_id": "off"})).await;
+    for (source, target) in [("off", "gold"), ("gold", "off")] {
+        let merge =
+            json!({"source_workspaces": [source], "target_workspace": target, "strategy": "sequential"});
+        let refused = client.call("workspace_merge", merge).await;
+        assert_eq!(code(&refused), "wrong_state", "{refused}");
+        assert!(text(&refused).contains("off"), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn the_tools_of_git_refuse_what_is_no_name_and_never_repeat_credentials() {
     let (_world, mut client) = prepared().await;
     let on = |mut arguments: Value| {

@@ -26,6 +26,18 @@ async fn mail_is_received_once_in_order_and_survives_a_restart() {
     assert!(message["timestamp"].is_string());
     assert_eq!(t.receive("web", "bob").await["count"], 0);
 
+    let question = json!({"action": "message", "name": "web", "agent": "ann", "to": "*", "content": "?",
+        "message_type": "question"});
+    let asked = t.done(question).await;
+    for agent in ["bob", "cy"] {
+        let message = &t.receive("web", agent).await["messages"][0];
+        assert_eq!(
+            (&message["message_id"], &message["message_type"], &message["to"]),
+            (&asked["message_id"], &json!("question"), &json!("*")),
+            "one message for all"
+        );
+    }
+
     for number in 0..12 {
         t.send("web", "ann", "*", &number.to_string()).await;
     }

@@ -67,13 +67,20 @@ async fn members_are_forked_from_a_golden_workspace() {
         (&origin["source_workspace_name"], &origin["snapshot_name"]),
         (&json!("gold"), &json!("golden"))
     );
+    let again = json!({"workspace_id": "gold", "action": "create", "name": "again"});
+    t.client.call("snapshot", again).await;
+    forked["name"] = "second".into();
+    forked["base_snapshot"] = "again".into();
+    t.done(forked.clone()).await;
+    let info = t.client.call("workspace_info", json!({"workspace_id": "second.a"})).await;
+    assert_eq!(info["structuredContent"]["forked_from"]["snapshot_name"], "again");
     forked["name"] = "other".into();
     forked["base_snapshot"] = "nosuch".into();
     assert_eq!(t.code(forked).await, "snapshot_not_found");
     let mut lonely = create("other", &["a"]);
     lonely["base_snapshot"] = "golden".into();
     assert_eq!(t.code(lonely).await, "invalid_arguments");
-    assert_eq!(t.done(json!({"action": "list"})).await["count"], 1);
+    assert_eq!(t.done(json!({"action": "list"})).await["count"], 2);
 }
 
 #[tokio::test]
@@ -101,6 +108,7 @@ async fn a_create_that_nobody_waits_for_any_more_is_undone() {
         (&status["state"], &status["members"][0]["agent_status"]),
         (&json!("Creating"), &json!("Initializing"))
     );
+    assert_eq!(t.card("stuck", "a").unwrap()["status"], "initializing");
     assert_eq!(t.code(json!({"action": "destroy", "name": "stuck"})).await, "team_being_made");
     assert_eq!(t.code(below("stuck", create("child", &["a"]))).await, "team_being_made");
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}});
@@ -113,6 +121,7 @@ async fn a_create_that_nobody_waits_for_any_more_is_undone() {
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), gone).await.expect("the team goes");
     assert_eq!(t.workspaces().await, ["gold"]);
+    assert_eq!(t.card("stuck", "a"), None);
 }
 
 #[tokio::test]
@@ -140,6 +149,7 @@ async fn what_is_wrong_is_named_and_nothing_is_made() {
     let mut large = create("web", &many);
     large["max_vms"] = 50.into();
     assert_eq!(t.code(large).await, "team_budget");
+    assert_eq!(t.code(create("web", &many[..11])).await, "team_budget", "ten, if a call does not say");
     // More than a session may have.
     assert_eq!(
         t.code({

@@ -123,6 +123,36 @@ async fn notes_are_found_by_text_expression_folder_and_tag() {
 }
 
 #[tokio::test]
+async fn what_a_call_to_the_vault_leaves_out_is_as_the_contract_has_it() {
+    let mut n = notes().await;
+    n.text(json!({"action": "write", "path": "deep/many.md", "content": "a needle (x)\n".repeat(25)})).await;
+    let found = n.call(json!({"action": "search", "query": "needle (x)"})).await["structuredContent"].clone();
+    assert_eq!((&found["result_count"], &found["total_matches"]), (&json!(20), &json!(25)), "as plain text");
+    assert_eq!(n.json(json!({"action": "search", "query": "Needle"})).await["result_count"], 0);
+
+    let replace =
+        json!({"action": "replace", "path": "deep/many.md", "old_string": "(x)", "new_string": "$1"});
+    assert_eq!(n.json(replace).await["replacements"], 25, "all of them");
+    assert!(n.text(json!({"action": "read", "path": "deep/many.md"})).await.starts_with("a needle $1\n"));
+
+    // The older their number, the older the note.
+    let now = std::time::SystemTime::now();
+    for number in 0..12 {
+        let file = std::fs::File::create(n.world.vault().join(format!("{number:02}.md"))).unwrap();
+        file.set_modified(now - std::time::Duration::from_secs(3600 + number)).unwrap();
+    }
+    let stats = n.json(json!({"action": "stats"})).await;
+    let recent = stats["recent_files"].as_array().unwrap();
+    let newest: Vec<&str> = recent.iter().map(|file| file["path"].as_str().unwrap()).collect();
+    assert_eq!((newest.len(), &newest[..3]), (10, &["deep/many.md", "00.md", "01.md"][..]), "{stats}");
+    let size = "a needle $1\n".len() * 25;
+    assert_eq!((&stats["total_size_bytes"], &recent[0]["size_bytes"]), (&json!(size), &json!(size)));
+
+    let listed = n.json(json!({"action": "list"})).await;
+    assert_eq!((&listed["recursive"], &listed["count"]), (&json!(false), &json!(13)), "{listed}");
+}
+
+#[tokio::test]
 async fn frontmatter_tags_replacements_and_moves() {
     let mut n = notes().await;
     n.text(json!({"action": "write", "path": "n.md", "content": "body #inline\n"})).await;

@@ -50,16 +50,51 @@ fn a_task_goes_its_way_and_the_index_tells() {
     );
 
     board.start(&id("task-001"), "ann").unwrap();
+    let note = t.get("teams/web/tasks/task-001.md");
+    assert!(note.contains("status: inprogress\n") && note.contains("priority: medium\n"), "{note}");
+    let index = t.get("teams/web/tasks/INDEX.md");
+    assert!(
+        index.contains("## In Progress\n\n- [~] task-001: Design (owner: ann, priority: medium)\n"),
+        "{index}"
+    );
     board.complete(&id("task-001"), "ann", Some("It is drawn.")).unwrap();
     assert!(t.get("teams/web/tasks/task-001.md").ends_with("# Design\n\n## Result\n\nIt is drawn.\n"));
     board.fail(&id("task-003"), Some("no time")).unwrap();
     assert!(t.get("teams/web/tasks/task-003.md").ends_with("\n## Failure\n\nno time\n"));
     let index = t.get("teams/web/tasks/INDEX.md");
-    assert!(index.contains("- [x] task-001: Design") && index.contains("- [!] task-003: Third"), "{index}");
+    assert!(
+        index.contains("## Completed\n\n- [x] task-001: Design (owner: ann, priority: medium)\n"),
+        "{index}"
+    );
+    assert!(index.contains("## Failed\n\n- [!] task-003: Third (priority: medium)\n"), "{index}");
+    assert!(!index.contains("## Claimed") && !index.contains("## In Progress"), "nothing is there: {index}");
     assert!(index.contains("- [ ] task-002: Build (priority: high)\n"), "{index}");
     let tasks = board.list().unwrap().tasks;
     assert_eq!(available(&tasks, None).len(), 1);
     assert_eq!(order(&tasks).unwrap().len(), 3);
+}
+
+#[test]
+fn a_note_says_when_it_was_made_and_changed_and_the_index_when_it_was_written() {
+    let t = TestVault::new();
+    let board = Board::of_team(&t.vault, "web").unwrap();
+    board.create(&new("T", &[])).unwrap();
+    let times = || {
+        let task = board.list().unwrap().tasks.remove(0);
+        [task.created_at, task.updated_at].map(|time| time.unwrap().parse::<jiff::Timestamp>().unwrap())
+    };
+    let [made, changed] = times();
+    assert_eq!(made, changed);
+    let written = || {
+        let index = t.get("teams/web/tasks/INDEX.md");
+        let line = index.lines().find_map(|line| line.strip_prefix("Updated: ")).unwrap().to_owned();
+        line.parse::<jiff::Timestamp>().unwrap()
+    };
+    assert!(written() >= made);
+    let first = written();
+    board.claim(&id("task-001"), "ann").unwrap();
+    let [still, later] = times();
+    assert!(still == made && later > changed && written() > first, "{still} {later}");
 }
 
 #[test]

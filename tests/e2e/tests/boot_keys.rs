@@ -1,5 +1,6 @@
-//! What the keys about booting do: `vm.kernel_append` and `vm.boot_timeout_secs`.
+//! What the keys about booting do: `vm.kernel_append` and `vm.boot_timeout_secs`, and where others put a machine.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agentiso_testkit::{HostOptions, host_or_skip};
@@ -42,5 +43,47 @@ fn a_boot_that_takes_longer_than_it_may_fails_with_the_key_and_leaves_nothing() 
     for part in ["slow", "not up after 3 s", "vm.boot_timeout_secs"] {
         assert!(refused.text.contains(part), "{part:?} is not in {}", refused.text);
     }
+    host.assert_no_workspaces_left();
+}
+
+fn qemu() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|dir| dir.join("qemu-system-x86_64")).find(|file| file.is_file());
+    found.expect("QEMU is installed")
+}
+
+#[test]
+fn machines_have_the_subnet_the_directories_and_the_qemu_of_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let more = format!(
+        "qemu_binary = \"{}\"\nrun_dir = \"{}\"\n[network]\ngateway_ip = \"10.77.3.1\"\nsubnet_prefix = 24\n",
+        at("qemu").display(),
+        at("run").display()
+    );
+    let host = host_or_skip!(options("", &more));
+    std::os::unix::fs::symlink(qemu(), at("qemu")).unwrap();
+    let config = std::fs::read_to_string(host.config_path()).unwrap();
+    let transfers = format!("[server]\ntransfer_dir = \"{}\"\n", at("transfers").display());
+    std::fs::write(host.config_path(), config.replace("[server]\n", &transfers)).unwrap();
+    let client = host.client();
+    let ws = client.workspace();
+    assert_eq!(ws.created["ip"], "10.77.3.2");
+    // Little-endian, as the kernel shows them.
+    assert_eq!(ws.sh("awk '$2 == \"00000000\" {print $3}' /proc/net/route"), "01034D0A", "its gateway");
+    assert_eq!(
+        ws.sh("awk '$3 == \"00000000\" {print $2, $8}' /proc/net/route"),
+        "00034D0A 00FFFFFF",
+        "its subnet"
+    );
+    let line = std::fs::read(format!("/proc/{}/cmdline", host.machines()[0])).unwrap();
+    let program = line.split(|byte| *byte == 0).next().unwrap();
+    assert_eq!(String::from_utf8_lossy(program), at("qemu").display().to_string());
+    assert!(std::fs::read_dir(at("run")).unwrap().count() > 0, "its sockets");
+    std::fs::write(at("transfers/note"), "x").unwrap();
+    ws.tool("file_upload", json!({"host_path": "note", "guest_path": "/root/note"}));
+    assert_eq!(ws.read("/root/note"), "x");
+    ws.destroy();
     host.assert_no_workspaces_left();
 }

@@ -23,7 +23,10 @@ esac
 "#;
 
 fn tasks(host: &TestHost, snapshot: &str, tasks: &str) {
-    let text = format!("golden_workspace = \"gold\"\nsnapshot_name = \"{snapshot}\"\n{tasks}");
+    // The contract's own is what a file means that names none.
+    let named =
+        if snapshot == "golden" { String::new() } else { format!("snapshot_name = \"{snapshot}\"\n") };
+    let text = format!("golden_workspace = \"gold\"\n{named}{tasks}");
     std::fs::write(host.dir().join("tasks.toml"), text).unwrap();
 }
 
@@ -100,6 +103,11 @@ fn prompts_are_run_in_forks_their_results_kept_and_the_workers_gone() {
         assert!(plan.contains(part), "{part}: {plan}");
     }
     assert!(runs(&host).is_empty() && host.machines().len() == 1 && !plan.contains(SECRET));
+    let mut plain = host.command();
+    plain.current_dir(host.dir()).env("ANTHROPIC_API_KEY", SECRET).arg("-c").arg(host.config_path());
+    let planned = plain.args(["orchestrate", "--task-file", "tasks.toml", "--dry-run"]).output().unwrap();
+    let plan = words(&planned);
+    assert!(plan.contains("10 at once") && plan.contains("ANTHROPIC_API_KEY (set)"), "{plan}");
 
     let ran = command(&host, &["--max-parallel", "2"]).output().unwrap();
     assert_eq!(ran.status.code(), Some(1), "{}", words(&ran));

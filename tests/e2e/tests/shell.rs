@@ -174,7 +174,9 @@ fn the_shell_has_the_commands_of_the_contract() {
         let all = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(all).unwrap())
     };
+    assert!(!host.data().join("transfers").exists());
     assert_eq!(text(&["check"]).0, Some(0));
+    assert!(host.data().join("transfers").is_dir(), "made if it is missing");
     let (code, said) = text(&["init", "--yes", "--pool-path", "/nosuch"]);
     assert!(code == Some(0) && said.contains("ignores it"), "what is there is kept: {said}");
 
@@ -189,7 +191,8 @@ fn the_shell_has_the_commands_of_the_contract() {
     let wide = host.raw_client(&["--tools", "full"]);
     wide.initialize();
     assert_eq!(listed(&wide), 31, "unless the command says otherwise");
-    let id = client.workspace_with(serde_json::json!({"name": "box"})).id;
+    let ws = client.workspace_with(serde_json::json!({"name": "box"}));
+    let (id, ip) = (ws.id.clone(), ws.created["ip"].as_str().unwrap().to_owned());
     drop((client, wide));
     let (code, status) = text(&["status"]);
     assert_eq!(code, Some(0));
@@ -198,6 +201,15 @@ fn the_shell_has_the_commands_of_the_contract() {
         header.split_whitespace().collect::<Vec<_>>(),
         ["NAME", "STATE", "IP", "IMAGE", "CREATED", "SNAPSHOTS"]
     );
+    let row = status.lines().find(|line| line.starts_with("box ")).unwrap();
+    let row: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(
+        (&row[..4], row.last()),
+        (&["box", "running", &ip, "debian-minimal"][..], Some(&"0")),
+        "{status}"
+    );
+    let state = status.lines().find(|line| line.starts_with("state: ")).unwrap();
+    assert!(state.contains(", saved ") && state.ends_with(" ago"), "{state}");
     let (_, logs) = text(&["logs", "box"]);
     assert!(logs.contains("box, and ready"), "{logs}");
     let dir = host.data().join("workspaces").join(&id);

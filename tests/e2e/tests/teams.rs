@@ -99,6 +99,11 @@ fn members_of_a_team_work_together_and_go_together() {
     assert_eq!((&late["exit_code"], &late["stdout"]), (&json!(-1), &json!("begun\n")), "{late}");
     assert_eq!(sh(&client, "web.bob", "cat /proc/[0-9]*/comm | grep -c sleep || true"), "0", "it was killed");
 
+    assign(&client, "bob", json!({"task_id": "t3", "command": "true", "workdir": "/nosuch"}));
+    let nowhere = results(&client, "bob").remove(0);
+    assert_eq!((&nowhere["exit_code"], &nowhere["success"]), (&json!(-1), &json!(false)), "{nowhere}");
+    assert!(nowhere["stderr"].as_str().unwrap().contains("/nosuch"), "{nowhere}");
+
     let board = |action: &str, more: Value| {
         let mut arguments = json!({"action": action, "name": "web", "agent": "ann"});
         arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -122,10 +127,12 @@ fn members_of_a_team_work_together_and_go_together() {
     assert_eq!((status(0), &card()["status"]), (json!("Ready"), &json!("ready")));
 
     let table = host.cli_ok(&["team-status", "web"]);
-    assert!(
-        table.contains("team web: Ready") && table.contains("ann") && table.contains("running"),
-        "{table}"
-    );
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(table.starts_with("team web: Ready, 2 of at most 10 members, "), "{table}");
+    assert_eq!(lines[1], ["NAME", "WORKSPACE", "IP", "STATE", "AGENT"], "{table}");
+    let ann = client.tool("workspace_info", json!({"workspace_id": "web.ann"})).json();
+    let ann = |key: &str| ann[key].as_str().unwrap().to_owned();
+    assert_eq!(lines[2], ["ann", &ann("name"), &ann("ip"), "running", "Ready"], "{table}");
     assert_eq!(host.cli(&["team-status", "nosuch"]).status.code(), Some(1));
 
     team(&client, json!({"action": "destroy", "name": "web"}));
@@ -175,6 +182,12 @@ fn tasks_go_on_while_the_daemon_is_killed() {
         host.state()["teams"].to_string().matches("\"deadline\"").count() == 4
     });
     host.kill_daemon();
+    // Whoever only looks needs no daemon, starts none, and touches neither machines nor what is written about them.
+    let written = || std::fs::read(host.state_file()).unwrap();
+    let (before, machines) = (written(), host.machines());
+    let table = host.cli_ok(&["team-status", "web"]);
+    assert!(table.contains("team web: Working") && table.contains("bob"), "{table}");
+    assert!(written() == before && host.machines() == machines && host.daemon().is_none());
     let next = host.client();
     next.tool("workspace_adopt", json!({}));
     let pending = team(&next, json!({"action": "receive", "name": "web", "agent": "bob"}));

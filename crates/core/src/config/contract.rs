@@ -34,6 +34,9 @@ fn every_key_has_the_default_of_the_contract() {
     let vm = &config.vm;
     assert_eq!((vm.qemu_binary.as_path(), vm.vsock_cid_start), ("qemu-system-x86_64".as_ref(), 100));
     assert_eq!((vm.guest_agent_port, vm.init_mode), (5000, InitMode::Fast));
+    assert_eq!((&vm.kernel_path, &vm.initrd_path, vm.kernel_append.as_str()), (&None, &None, ""));
+    assert_eq!((vm.boot_timeout_secs, config.paths.run.as_path()), (110, "/run/agentiso".as_ref()));
+    assert_eq!(config.storage.base_image.as_str(), "debian-dev");
 
     let resources = ResourcesConfig {
         default_vcpus: 2,
@@ -227,6 +230,8 @@ fn bounds_hold_at_their_edges() {
         ("[vm]\nvsock_cid_start=3", true),
         ("[resources]\nmax_vcpus=0", false),
         ("[resources]\nmax_vcpus=1\ndefault_vcpus=1", true),
+        ("[resources]\nmax_memory_mb=127\ndefault_memory_mb=127", false),
+        ("[resources]\nmax_memory_mb=128\ndefault_memory_mb=128", true),
         ("[resources]\nmax_disk_gb=0", false),
         ("[resources]\nmax_disk_gb=1\ndefault_disk_gb=1", true),
         ("[resources]\nmax_workspaces=0", false),

@@ -132,6 +132,11 @@ impl Machine for FakeMachine {
     }
 
     fn kill(&self) -> BoxFuture<'_, ()> {
-        async move { self.world.kill(self.record.pid, "killed") }.boxed()
+        async move {
+            let takes = *self.world.kill_takes.lock().unwrap();
+            tokio::time::sleep(takes).await;
+            self.world.kill(self.record.pid, "killed");
+        }
+        .boxed()
     }
 }

@@ -11,6 +11,7 @@ mod ownership;
 mod preparing;
 mod rates;
 mod shapes;
+mod swarms;
 
 use serde_json::{Value, json};
 use support::{Client, World};

@@ -40,6 +40,36 @@ async fn a_workspace_of_a_session_that_is_gone_is_prepared_as_if_it_were_ones_ow
 }
 
 #[tokio::test]
+async fn what_is_prepared_has_image_and_size_of_the_configuration_and_time_as_the_call_says() {
+    let config = "[resources]\ndefault_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 3\n";
+    let world = support::world_with(config).await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    for (name, timeout, command) in [("a", Value::Null, "limit 300"), ("b", json!(7), "limit 7")] {
+        let prepare = json!({"name": name, "setup_commands": [command], "timeout_secs": timeout});
+        compact(&client.call("workspace_prepare", prepare).await);
+    }
+    let info = compact(&client.call("workspace_info", json!({"workspace_id": "a"})).await);
+    assert_eq!(info["resources"], json!({"vcpus": 1, "memory_mb": 256, "disk_gb": 3}));
+    assert_eq!(info["base_image"], "debian-dev");
+    let world = support::world_with("[storage]\nbase_image = \"nosuch\"\n").await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    let refused = client.call("workspace_prepare", json!({"name": "a"})).await;
+    assert!(code(&refused) == "no_image" && text(&refused).contains("nosuch"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_clone_that_fails_undoes_what_was_made_and_keeps_what_was_there() {
+    let (_world, mut client) = connected().await;
+    create(&mut client, "there").await;
+    for name in ["new", "there"] {
+        let prepare = json!({"name": name, "git_url": "https://git.test/x.git"});
+        assert_eq!(code(&client.call("workspace_prepare", prepare).await), "timed_out");
+    }
+    let left = compact(&client.call("workspace_list", json!({})).await);
+    assert_eq!((left.as_array().unwrap().len(), &left[0]["name"]), (1, &json!("there")));
+}
+
+#[tokio::test]
 async fn a_fork_has_size_and_policy_of_its_source_and_nothing_else_of_it() {
     let (_world, mut client) = connected().await;
     let sized = json!({"name": "web", "vcpus": 1, "memory_mb": 256, "disk_gb": 3});

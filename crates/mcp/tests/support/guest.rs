@@ -1,7 +1,7 @@
 //! A guest in memory: a few commands, a few files.
 //!
-//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `signal N`, `panic`. Jobs: those of
-//! [`super::jobs`]. There is no git, only a clone that nobody answers.
+//! Commands: `echo TEXT`, `bytes N`, `wait` (until it is killed), `late` (times out), `limit N` (whether it may take so many
+//! seconds), `signal N`, `panic`. Jobs: those of [`super::jobs`]. There is no git, only a clone and a push that nobody answers.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -23,8 +23,9 @@ use super::disk::SharedFiles;
 use super::jobs::FakeJobs;
 use super::local::Ports;
 
-/// From the contract, not from the code: a clone that was given another limit fails otherwise.
+/// From the contract, not from the code: a clone or a push that was given another limit fails otherwise.
 const CLONE_TIMEOUT: Duration = Duration::from_secs(300);
+const PUSH_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Entries of a directory that are listed at once.
 const MAX_LISTED: usize = 3;
@@ -87,6 +88,11 @@ impl GuestAgent for FakeGuest {
                     outcome = ExecOutcome { signal: Some(9), timed_out: true, ..ExecOutcome::default() };
                     outcome.stdout = captured(b"so far", &spec);
                 }
+                "limit" => {
+                    let limit = spec.timeout.map(|limit| limit.as_secs().to_string()).unwrap_or_default();
+                    outcome.stdout = captured(limit.as_bytes(), &spec);
+                    outcome.exit_code = Some(i32::from(limit != rest));
+                }
                 "signal" => outcome = ExecOutcome { signal: rest.parse().ok(), ..ExecOutcome::default() },
                 "panic" => panic!("as asked"),
                 "wait" => {
@@ -97,11 +103,14 @@ impl GuestAgent for FakeGuest {
                     });
                     return Ok(never.boxed());
                 }
-                // Scripts of a clone: there is room for it, and its server never answers.
+                // Scripts of a clone and of a push: there is room for the one, and no server answers.
                 "set" if spec.command.contains("echo 'before absent'") => {
                     outcome.stdout = captured(b"before absent\n", &spec);
                 }
                 "set" if spec.command.contains("git clone") && spec.timeout == Some(CLONE_TIMEOUT) => {
+                    outcome = ExecOutcome { signal: Some(9), timed_out: true, ..ExecOutcome::default() };
+                }
+                "set" if spec.command.contains("git push") && spec.timeout == Some(PUSH_TIMEOUT) => {
                     outcome = ExecOutcome { signal: Some(9), timed_out: true, ..ExecOutcome::default() };
                 }
                 _ => outcome.exit_code = Some(127),

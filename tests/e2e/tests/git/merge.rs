@@ -64,4 +64,15 @@ fn forks_are_merged_with_every_strategy_and_what_does_not_fit_changes_nothing() 
     let arguments =
         json!({"source_workspaces": [one.id], "target_workspace": golden.id, "strategy": "sequential"});
     assert_eq!(client.tool_error("workspace_merge", arguments).code(), "uncommitted_changes");
+
+    // Another working tree of the same machines is another repository.
+    for ws in [&golden, one] {
+        ws.sh("git clone -q /workspace /srv/app");
+    }
+    one.sh("cd /srv/app && echo x > app.txt && git add app.txt && git -c user.name=A -c user.email=a@b commit -q -m app");
+    let elsewhere = json!({"source_workspaces": [one.id], "target_workspace": golden.id, "strategy": "sequential",
+        "path": "/srv/app"});
+    let merged = client.tool("workspace_merge", elsewhere).json();
+    assert_eq!(merged["success"], true, "{merged}");
+    assert_eq!(golden.sh("cat /srv/app/app.txt; ls /workspace/app.txt 2>/dev/null | wc -l"), "x\n0");
 }

@@ -52,11 +52,28 @@ fn a_repository_is_cloned_changed_and_pushed() {
     let status = ws.tool("git_status", json!({})).json();
     assert_eq!((&status["modified"], &status["untracked"]), (&json!(["README"]), &json!(["it's new.txt"])));
 
+    // What is staged is a difference and a commit of its own; half an author is none.
+    ws.sh("git -C /workspace add README");
+    assert_eq!(ws.tool("git_diff", json!({})).json()["diff"], "");
+    for (file, is_shown) in [("README", true), ("it's new.txt", false)] {
+        let staged = ws.tool("git_diff", json!({"staged": true, "file_path": file})).json();
+        assert_eq!(staged["diff"].as_str().unwrap().contains("+token ***"), is_shown, "{staged}");
+    }
+    ws.tool("git_commit", json!({"message": "staged", "add_all": false, "author_name": "Bo"}));
+    assert_eq!(ws.sh("git -C /workspace log -1 --format='%s by %an'"), "staged by agentiso");
+    let status = ws.tool("git_status", json!({})).json();
+    assert_eq!((&status["ahead"], &status["untracked"]), (&json!(1), &json!(["it's new.txt"])), "{status}");
+    ws.sh("seq 1 20000 > /workspace/README");
+    let long = ws.tool("git_diff", json!({})).json();
+    let shown = long["diff"].as_str().unwrap();
+    assert_eq!((&long["truncated"], shown.len()), (&json!(true), 40_000 + "\n[TRUNCATED]".len()));
+    ws.sh("git -C /workspace checkout -q README");
+
     let message = "it's $(reboot) `x`";
     let commit = json!({"message": message, "author_name": "Bo", "author_email": "bo@example.com"});
     let made = ws.tool("git_commit", commit).json();
     assert_eq!(made["short_sha"].as_str().unwrap(), &made["commit_sha"].as_str().unwrap()[..7]);
-    assert_eq!(ws.tool("git_status", json!({})).json()["ahead"], 1);
+    assert_eq!(ws.tool("git_status", json!({})).json()["ahead"], 2);
     assert_eq!(ws.tool("git_commit", json!({"message": "again"})).json()["status"], "nothing_to_commit");
 
     let pushed = ws.tool("git_push", json!({})).json();
@@ -64,8 +81,10 @@ fn a_repository_is_cloned_changed_and_pushed() {
         (&pushed["success"], &pushed["branch"], &pushed["remote"]),
         (&json!(true), &json!("main"), &json!("origin"))
     );
+    assert!(pushed["output"].as_str().unwrap().contains("main -> main"), "{pushed}");
     assert_eq!(internet.git("one.git", &["rev-parse", "main"]), made["commit_sha"]);
-    assert_eq!(internet.git("one.git", &["log", "-1", "--format=%s %an", "main"]), format!("{message} Bo"));
+    let log = internet.git("one.git", &["log", "-1", "--format=%s by %an, %ae; %cn", "main"]);
+    assert_eq!(log, format!("{message} by Bo, bo@example.com; Bo"));
 
     // Another history than the remote's.
     ws.sh("cd /workspace && git reset -q --hard HEAD~1");
@@ -74,6 +93,21 @@ fn a_repository_is_cloned_changed_and_pushed() {
     assert_eq!(ws.tool_error("git_push", json!({})).code(), "git_non_fast_forward");
     ws.tool("git_push", json!({"force": true, "set_upstream": true}));
     ws.tool_error("git_push", json!({"remote": "nosuch"})).mentions(&["remote add"]);
+
+    // A branch that is not checked out goes its own way, and is followed only if that is asked for.
+    ws.sh("git -C /workspace branch side HEAD~1");
+    let upstream = "git -C /workspace rev-parse --symbolic-full-name side@{upstream}";
+    assert_eq!(ws.tool("git_push", json!({"branch": "side"})).json()["branch"], "side");
+    assert_ne!(ws.exec(upstream).exit_code, 0, "it follows nothing");
+    ws.tool("git_push", json!({"branch": "side", "set_upstream": true}));
+    assert_eq!(ws.sh(upstream), "refs/remotes/origin/side");
+    let side = ws.tool("git_clone", json!({"url": url, "path": "/root/side", "branch": "side"})).json();
+    assert_eq!(
+        (&side["branch"], &side["url"], &side["path"]),
+        (&json!("side"), &json!(url), &json!("/root/side"))
+    );
+    assert_eq!(side["commit_sha"], ws.sh("git -C /workspace rev-parse side"));
+    assert_eq!(ws.sh("git -C /root/side symbolic-ref --short HEAD"), "side");
 
     // Credentials are asked of nobody and shown to nobody.
     let private =
@@ -95,5 +129,5 @@ fn a_repository_is_cloned_changed_and_pushed() {
     let prepare = json!({"name": ws.name, "git_url": url, "setup_commands": ["test ! -e /workspace/stray"]});
     let ready = client.tool("workspace_prepare", prepare).json();
     assert_eq!((&ready["workspace_id"], &ready["snapshot_name"]), (&json!(ws.id), &json!("golden")));
-    assert_eq!(ws.sh("cd /workspace && git status --porcelain && git rev-list --count HEAD"), "4");
+    assert_eq!(ws.sh("cd /workspace && git status --porcelain && git rev-list --count HEAD"), "5");
 }

@@ -10,6 +10,7 @@ fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
     let host = host_or_skip!(HostOptions { max_workspaces: 8, ..HostOptions::default() });
     let client = host.client();
     let setup = [
+        "[ \"$(pwd)\" = /root ]",
         "cd /workspace && git init -q -b main && git config user.name Gold && git config user.email g@example.com",
         "cd /workspace && echo 1 > a && git add a && git commit -q -m one && echo 2 > b && git add b && git commit -q -m two",
     ];
@@ -24,12 +25,17 @@ fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
     );
 
     // A process that runs is part of every fork.
-    let exec = |command: &str| {
-        let answer = client.tool("exec", json!({"workspace_id": "gold", "command": command})).json();
+    let exec_in = |workspace: &str, command: &str| {
+        let answer = client.tool("exec", json!({"workspace_id": workspace, "command": command})).json();
         assert_eq!(answer["exit_code"], 0, "{command}: {answer}");
         answer["stdout"].as_str().unwrap().to_owned()
     };
-    exec("(while :; do date +%s%N > /tmp/beat; sleep 0.2; done) >/dev/null 2>&1 & echo $! > /tmp/pid");
+    exec_in(
+        "gold",
+        "(while :; do date +%s%N > /tmp/beat; sleep 0.2; done) >/dev/null 2>&1 & echo $! > /tmp/pid",
+    );
+    let target = json!({"workspace_id": "gold", "snapshot_name": "golden", "new_name": "target"});
+    let target = client.tool("workspace_fork", target).json()["workspace_id"].clone();
     let live = json!({"workspace_id": "gold", "action": "create", "name": "live", "include_memory": true});
     client.tool("snapshot", live);
     let task = |name: &str, then: &str| {
@@ -42,19 +48,25 @@ fn a_swarm_of_a_machine_with_memory_works_commits_and_is_gone() {
     let tasks = [task("x", "echo done"), task("y", "true"), task("z", "exit 3")];
     let arguments = json!({
         "golden_workspace": "gold", "snapshot_name": "live", "tasks": tasks, "max_parallel": 2, "env_vars": {"WHO": "all"},
-        "shared_context": "context", "merge_strategy": "sequential",
+        "shared_context": "context", "merge_strategy": "sequential", "merge_target": "target",
     });
     let done = client.tool("swarm_run", arguments).json();
     let codes: Vec<&Value> = (0..3).map(|n| &done["tasks"][n]["exit_code"]).collect();
     assert_eq!(codes, [&json!(0), &json!(0), &json!(3)], "{done}");
     assert_eq!(done["tasks"][0]["stdout"], "done\n");
     assert_eq!(done["summary"]["workers_destroyed"], 3);
+    assert_eq!(done["merge"]["target_workspace"], target);
     let detail: Value = serde_json::from_str(done["merge"]["detail"].as_str().unwrap()).unwrap();
     assert_eq!((&detail["success"], &detail["total_commits_applied"]), (&json!(true), &json!(2)), "{detail}");
     assert_eq!(
-        exec("cd /workspace && cat x.txt y.txt; ls z.txt 2>/dev/null; git log --format=%s | head -2"),
+        exec_in(
+            "target",
+            "cd /workspace && cat x.txt y.txt; ls z.txt 2>/dev/null; git log --format=%s | head -2"
+        ),
         "x of {}\ny of {}\ntask y\ntask x\n"
     );
+    assert_eq!(exec_in("gold", "ls /workspace"), "a\nb\n", "nothing came there");
+    client.tool("workspace_destroy", json!({"workspace_id": "target"}));
     assert_eq!(client.tool("workspace_list", json!({})).json().as_array().unwrap().len(), 1);
 
     // A client that goes away in the middle takes its swarm with it.

@@ -46,15 +46,20 @@ pub(crate) struct Arguments {
     refresh: u64,
 }
 
+impl Arguments {
+    fn between_looks(&self) -> Duration {
+        Duration::from_secs(self.refresh)
+    }
+}
+
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::usage("the dashboard needs a terminal, and this is none")
             .hint("`agentiso ps --json` and `agentiso status` tell the same to programs"));
     }
     let screen = Screen::open()?;
-    let refresh = Duration::from_secs(arguments.refresh);
     // Dropped with the screen restored, whatever ends it.
-    let shown = runtime::block_on(show(context, screen, refresh));
+    let shown = runtime::block_on(show(context, screen, arguments.between_looks()));
     shown??;
     Ok(ExitCode::SUCCESS)
 }
@@ -99,5 +104,46 @@ async fn show(context: &Context, mut screen: Screen, refresh: Duration) -> Resul
             *known = state.selected;
             changed
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::ConfigArgument;
+    use clap::Parser;
+    use tokio::time::Instant;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_looks_every_two_seconds_unless_it_is_told_otherwise() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agentiso.toml");
+        let state = dir.path().join("state.json");
+        std::fs::write(&path, format!("[server]\nstate_file = \"{}\"\n", state.display())).unwrap();
+        let context = Context::load(&ConfigArgument { config: Some(path) }).unwrap();
+        for (line, expected) in [(&["dashboard"][..], 2), (&["dashboard", "--refresh", "7"], 7)] {
+            let Line { arguments } = Line::parse_from(line);
+            let (news, mut changes) = mpsc::channel(QUEUE);
+            let (_selected, wanted) = tokio::sync::watch::channel(None);
+            let looking = watch::run(&context, arguments.between_looks(), wanted, news);
+            let counting = async {
+                changes.recv().await.expect("a first look");
+                for _ in 0..3 {
+                    let begun = Instant::now();
+                    changes.recv().await.expect("another look");
+                    assert_eq!(begun.elapsed().as_secs(), expected, "{line:?}");
+                }
+            };
+            tokio::select! {
+                () = looking => panic!("it looks until nobody listens"),
+                () = counting => {}
+            }
+        }
     }
 }

@@ -207,6 +207,32 @@ fn plan(tasks: &TaskFile, arguments: &Arguments, has_key: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn what_the_command_and_the_file_leave_out_is_as_the_contract_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tasks.toml");
+        std::fs::write(&file, "golden_workspace = \"g\"\n[[tasks]]\nname = \"a\"\nprompt = \"x\"\n").unwrap();
+        let Line { arguments } = Line::parse_from(["orchestrate", "--task-file", file.to_str().unwrap()]);
+        let tasks = TaskFile::read(&arguments.task_file).unwrap();
+        let asked = params(&tasks, BTreeMap::new(), arguments.max_parallel);
+        assert_eq!((asked.max_parallel, asked.timeout_secs, asked.mcp_bridge), (10, 300, false));
+        assert_eq!((asked.snapshot.as_str(), asked.name_prefix.as_deref()), ("golden", Some("orch")));
+        assert_eq!((asked.tasks[0].workdir.as_ref(), arguments.dry_run), (None, false));
+        let shown = plan(&tasks, &arguments, false);
+        for part in
+            ["g at golden, 10 at once", "key from ANTHROPIC_API_KEY (not set)", "orch-a  in /workspace"]
+        {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
 
     #[test]
     fn a_workspace_that_has_the_name_of_a_worker_is_named_before_anything_is_run() {

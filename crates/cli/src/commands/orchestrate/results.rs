@@ -190,6 +190,9 @@ mod tests {
         let first = results.write(&file, &ended).unwrap();
         let second = results.write(&file, &ended).unwrap();
         assert_ne!(first, second);
+        let name = first.strip_prefix(dir.path().join("orchestrate-results")).unwrap().display().to_string();
+        let shape: String = name.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        assert_eq!(shape, "99999999-999999", "{name}");
         let summary: Value = serde_json::from_slice(&fs::read(first.join("summary.json")).unwrap()).unwrap();
         assert_eq!((&summary["success_count"], &summary["failure_count"]), (&json!(2), &json!(1)));
         let keys: Vec<&String> = summary["tasks"][1].as_object().unwrap().keys().collect();

@@ -166,6 +166,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_at_most_ten_mebibytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tasks.toml");
+        let text = "golden_workspace = \"gold\"\n[[tasks]]\nname = \"a\"\nprompt = \"do\"\n#";
+        let sized = |bytes: usize| {
+            std::fs::write(&path, format!("{text}{}", "x".repeat(bytes - text.len()))).unwrap();
+            TaskFile::read(&path)
+        };
+        assert!(sized(10 * 1024 * 1024).is_ok());
+        assert!(sized(10 * 1024 * 1024 + 1).unwrap_err().to_string().contains("larger than"));
+    }
+
+    #[test]
     fn every_mistake_is_named() {
         let task = |name: &str, rest: &str| format!("[[tasks]]\nname = \"{name}\"\n{rest}\n");
         let good = task("a", "prompt = \"x\"");

@@ -78,6 +78,14 @@ mod tests {
             assert!(cut.len() <= max && cut.starts_with("begin ") && cut.ends_with(" end"), "{}", cut.len());
             assert!(cut.contains(GAP));
         }
+        // The bounds of the contract, whatever ours are called.
+        let both = ended(&JobState {
+            stdout: printed(long.as_bytes()),
+            stderr: printed(long.as_bytes()),
+            ..JobState::default()
+        });
+        assert!((4000..=4096).contains(&both.stdout.len()), "{}", both.stdout.len());
+        assert!((2000..=2048).contains(&both.stderr.len()), "{}", both.stderr.len());
         let bytes = vec![0xff; 4000];
         assert!(text(&printed(&bytes), 2048).len() <= 2048);
     }
