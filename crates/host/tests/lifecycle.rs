@@ -39,6 +39,27 @@ async fn a_killed_machine_is_noticed_at_once_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_does_not_go_off_when_asked_is_ended_by_force() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    // A guest that stands still hears nobody, and QEMU is told to quit; a QEMU that does is killed.
+    for (stopped, cause) in [("guest", ExitCause::Quit), ("qemu", ExitCause::Signal(9))] {
+        let machine = host.create(&host.spec(SMALL)).await.machine;
+        match stopped {
+            "guest" => drop(machine.qmp().execute("stop", None).await.unwrap()),
+            _ => {
+                let qemu = rustix::process::Pid::from_raw(machine.record().pid).unwrap();
+                rustix::process::kill_process(qemu, rustix::process::Signal::STOP).unwrap();
+            }
+        }
+        let ending = machine.shutdown(Duration::from_secs(1));
+        let reason = tokio::time::timeout(4 * SOON, ending).await.expect("a bounded time");
+        assert_eq!(reason.cause, cause, "{stopped}: {reason}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() {
     let artefacts = artefacts_or_skip!();
     let host = TestHost::sharing(&artefacts).await;

@@ -182,11 +182,11 @@ async fn large_requests_work_and_larger_ones_are_skipped() {
             {"workspace_id": "none", "path": "/x", "content": "y".repeat(size)}});
         json!({"jsonrpc": "2.0", "method": "tools/call", "params": params, "id": id}).to_string()
     };
-    for (id, mebibytes) in [(1, 2), (2, 17), (3, 31)] {
+    for (id, mebibytes) in [(1, 2), (2, 17), (3, 32)] {
         let answer = client.send_and_receive(&write(id, mebibytes << 20)).await;
         assert_eq!(answer["result"]["structuredContent"]["code"], "workspace_not_found", "{answer}");
     }
-    let answer = client.send_and_receive(&write(4, 40 << 20)).await;
+    let answer = client.send_and_receive(&write(4, (32 << 20) + 1)).await;
     assert_eq!(answer["result"]["structuredContent"]["code"], "invalid_arguments", "{answer}");
     let answer = client.send_and_receive(&write(5, 80 << 20)).await;
     assert_eq!((answer["id"].as_u64(), answer["error"]["code"].as_i64()), (Some(5), Some(-32600)));

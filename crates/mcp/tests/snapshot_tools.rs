@@ -240,7 +240,12 @@ async fn one_fork_is_a_workspace_with_its_origin() {
     let made = object(&client.call("workspace_fork", fork).await);
     assert_eq!(keys(&made), ["workspace_id", "name", "state", "ip", "forked_from"]);
     let name = made["name"].as_str().unwrap().to_owned();
-    assert!(name.starts_with("fork-") && name.len() == 13, "{name}");
+    let digits = name.strip_prefix("fork-").unwrap();
+    assert!(digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    let counted = json!({"workspace_id": "web", "snapshot_name": "s", "count": 1, "new_name": "only"});
+    let counted = object(&client.call("workspace_fork", counted).await);
+    assert_eq!((keys(&counted), &counted["name"]), (keys(&made), &json!("only")), "one is not several");
+    client.call("workspace_destroy", json!({"workspace_id": "only"})).await;
     let info = object(&client.call("workspace_info", json!({"workspace_id": "web"})).await);
     let origin = json!({"source_workspace_id": info["workspace_id"], "source_workspace_name": "web",
         "snapshot_name": "s"});

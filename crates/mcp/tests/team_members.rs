@@ -194,6 +194,23 @@ async fn every_member_has_a_card() {
 
 #[tokio::test]
 async fn creates_and_messages_are_counted() {
+    // As the contract has it: five a second come back while the first fifty are sent.
+    let world = support::world_with("").await;
+    let mut client = Client::initialized(world.session(), "team", false).await;
+    done(&mut client, create("a", &["ann", "bob"])).await;
+    let message = json!({"action": "message", "name": "a", "agent": "ann", "to": "bob", "content": "x"});
+    let mut sent = 0;
+    let refused = loop {
+        let answer = client.call("team", message.clone()).await;
+        match answer["isError"] == true {
+            false => sent += 1,
+            true => break answer,
+        }
+        assert!(sent < 1000, "messages are not limited");
+    };
+    let text = refused["content"][0]["text"].as_str().unwrap();
+    assert!(sent >= 50 && text.contains("300 per minute"), "{sent}: {text}");
+
     let world = support::world_with("[rate_limit]\nteam_message_per_minute = 1\n").await;
     let mut client = Client::initialized(world.session(), "team", false).await;
     for name in ["a", "b", "c"] {

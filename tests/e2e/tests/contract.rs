@@ -48,34 +48,45 @@ fn leave(client: &Client) {
     );
     assert!(client.stderr().len() < PIPE / 4, "{}", client.stderr());
     assert!(within(5, "the end of serve", || client.hang_up()).success());
+    // Whoever reads the last line has met nothing that is no JSON.
+    eventually("standard output is read to its end", Duration::from_secs(5), || client.is_closed());
 }
 
 fn commands_are_run_as_the_contract_says(ws: &TestWorkspace<'_>) {
     assert_eq!(
-        ws.sh("pwd; id -u; readlink /proc/self/fd/0; ls -d /workspace"),
+        ws.sh("test /proc/$$/exe -ef /bin/sh && pwd; id -u; readlink /proc/self/fd/0; ls -d /workspace"),
         "/root\n0\n/dev/null\n/workspace"
     );
     let told =
         within(30, "a timeout", || ws.tool_error("exec", json!({"command": "sleep 60", "timeout_secs": 1})));
     told.mentions(&["timed out", "1"]);
-    let cut =
-        ws.exec_with(json!({"command": "printf 'aé%.0s' 1 2 3 4; printf xyz >&2", "max_output_bytes": 5}));
-    assert!(cut.stdout.starts_with("aéa\n[TRUNCATED") && cut.stdout.contains("12"), "{:?}", cut.stdout);
-    assert_eq!(cut.stderr, "xyz");
+    let long = json!({"command": "printf 'aé%.0s' 1 2 3 4; printf uvwxyz >&2", "max_output_bytes": 5});
+    let cut = ws.exec_with(long);
+    assert!(cut.stdout.starts_with("aéa\n[TRUNCATED 12 bytes in all, the first 4 shown"), "{cut:?}");
+    assert!(cut.stderr.starts_with("uvwxy\n[TRUNCATED 6 bytes in all, the first 5 shown"), "{cut:?}");
+    let fits = ws.exec_with(json!({"command": "printf 12345; printf 12345 >&2", "max_output_bytes": 5}));
+    assert_eq!((fits.stdout.as_str(), fits.stderr.as_str()), ("12345", "12345"));
 
     let set = ws.tool("set_env", json!({"vars": {"A": "kept", "B": "kept"}})).json();
     assert_eq!(set, json!({"count": 2, "status": "set"}));
     assert_eq!(ws.tool("set_env", json!({"vars": {}})).json(), json!({"count": 0, "status": "set"}));
-    let echo = json!({"command": "echo $A $B", "env": {"B": "given"}});
-    assert_eq!(ws.tool("exec", echo.clone()).json()["stdout"], "kept given\n");
+    let echo = json!({"command": "echo $A $B; pwd", "env": {"B": "given"}});
+    assert_eq!(ws.tool("exec", echo.clone()).json()["stdout"], "kept given\n/root\n");
     let mut start = echo;
     start["action"] = json!("start");
-    let job = ws.tool("exec_background", start).json();
-    assert_eq!(job, json!({"job_id": 1, "status": "started"}));
-    let poll = json!({"action": "poll", "job_id": 1, "wait_secs": 10});
-    let ended = ws.tool("exec_background", poll).json();
-    assert_eq!((&ended["running"], &ended["exit_code"]), (&json!(false), &json!(0)), "{ended}");
-    assert_eq!(ended["stdout"], "kept given\n");
+    for (id, directory) in [(1, None), (2, Some("/workspace"))] {
+        start["workdir"] = json!(directory);
+        let job = within(10, "the start of a job", || ws.tool("exec_background", start.clone())).json();
+        assert_eq!(job, json!({"job_id": id, "status": "started"}));
+        let poll = json!({"action": "poll", "job_id": id});
+        let mut ended = Value::Null;
+        eventually("the job ends", Duration::from_secs(30), || {
+            ended = within(10, "a poll", || ws.tool("exec_background", poll.clone())).json();
+            ended["running"] == false
+        });
+        let said = format!("kept given\n{}\n", directory.unwrap_or("/root"));
+        assert_eq!((&ended["exit_code"], &ended["stdout"]), (&json!(0), &json!(said)), "{ended}");
+    }
     for name in ["PATH", "IFS", "ENV", "BASH_ENV", "LD_X", "1A", "A-B", ""] {
         ws.tool_error("set_env", json!({"vars": {"C": "not set", name: "x"}}));
     }
@@ -88,10 +99,12 @@ fn files_are_as_the_contract_says(ws: &TestWorkspace<'_>) {
         within(10, "a write", || ws.tool("file_write", write)).mentions(&["/root/d/f.txt"]);
         assert_eq!(ws.sh("stat -c %a /root/d/f.txt"), expected);
     }
-    ws.tool("file_edit", json!({"path": "/root/d/f.txt", "old_string": "a", "new_string": "c"}));
-    assert_eq!(ws.read("/root/d/f.txt"), "c\nb a\n", "the text itself, and the first occurrence alone");
-    ws.sh("mkdir /root/d/B; ln -s f.txt /root/d/l; touch /root/d/.h");
-    let list = ws.tool("file_list", json!({"path": "/root/d"})).json();
+    let edit = json!({"path": "/root/d/f.txt", "old_string": "a", "new_string": "c"});
+    within(10, "an edit", || ws.tool("file_edit", edit));
+    let read = within(10, "a read", || ws.read("/root/d/f.txt"));
+    assert_eq!(read, "c\nb a\n", "the text itself, and the first occurrence alone");
+    ws.sh("mkdir /root/d/B; touch /root/d/B/below; ln -s f.txt /root/d/l; touch /root/d/.h");
+    let list = within(10, "a listing", || ws.tool("file_list", json!({"path": "/root/d"}))).json();
     let column = |key: &str| list.as_array().unwrap().iter().map(|one| one[key].clone()).collect::<Vec<_>>();
     assert_eq!(column("name"), [".h", "B", "f.txt", "l"]);
     assert_eq!(column("kind"), ["file", "dir", "file", "symlink"]);
@@ -155,8 +168,8 @@ fn a_client_of_the_predecessor_gets_through_its_day() {
     within(30, "a refusal", || client.tool_error("workspace_prepare", json!({"name": "../x"})));
     let ws = within(120, "a create", || client.workspace_with(json!({"name": "gold"})));
     commands_are_run_as_the_contract_says(&ws);
-    let all = json!({"workspace_ids": ["gold"], "commands": "echo $A $B", "env": {"B": "given"}});
-    assert_eq!(client.tool("exec_parallel", all).json()["results"][0]["stdout"], "kept given\n");
+    let all = json!({"workspace_ids": ["gold"], "commands": "echo $A $B; pwd", "env": {"B": "given"}});
+    assert_eq!(client.tool("exec_parallel", all).json()["results"][0]["stdout"], "kept given\n/root\n");
     files_are_as_the_contract_says(&ws);
     git_answers_as_the_contract_says(&ws);
     let ready = within(180, "preparing", || client.tool("workspace_prepare", json!({"name": "gold"}))).json();

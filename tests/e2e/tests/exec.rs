@@ -60,10 +60,16 @@ fn a_gigabyte_of_output_ends_soon_and_is_cut_with_counts() {
     assert!(marker.contains("1073741824"), "{marker}");
     assert!(out.stdout.len() < 12_000, "{} bytes came back unasked", out.stdout.len());
 
-    let out = ws.exec_with(json!({"command": "seq 100000", "max_output_bytes": 200_000}));
-    let numbers: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
-    let shown = out.stdout.split_once("[TRUNCATED").expect("a line that says what was cut").0;
-    assert!(numbers.starts_with(shown.trim_end()) && shown.len() >= 200_000, "{} bytes", shown.len());
+    // As much as a guest keeps: 2 MiB of each stream.
+    let most = 2 << 20;
+    let both = "seq 400000; seq 400000 >&2";
+    let out = ws.exec_with(json!({"command": both, "max_output_bytes": most}));
+    let numbers: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
+    for stream in [&out.stdout, &out.stderr] {
+        let shown = stream.split_once("[TRUNCATED").expect("a line that says what was cut").0;
+        assert!(numbers.starts_with(shown.trim_end()) && shown.len() >= most, "{} bytes", shown.len());
+    }
+    ws.tool_error("exec", json!({"command": both, "max_output_bytes": most + 1})).mentions(&["2097152"]);
 
     let out = ws.exec_with(json!({"command": "printf 'ää%.0s' $(seq 100)", "max_output_bytes": 11}));
     assert!(out.stdout.starts_with("äääää\n[TRUNCATED"), "{:?}", out.stdout);

@@ -17,6 +17,8 @@ fn a_file_is_written_with_its_parents_and_read_back_as_it_is() {
         ws.tool("file_write", json!({"path": "/workspace/m", "content": "", "mode": mode}));
         assert_eq!(ws.sh("stat -c %a /workspace/m"), expected);
     }
+    ws.write("/workspace/m", "");
+    assert_eq!(ws.sh("stat -c %a /workspace/m"), "644", "also of a file that had another mode");
     ws.write("/workspace/a/b/c.txt", "new");
     assert_eq!(ws.read("/workspace/a/b/c.txt"), "new");
     assert_eq!(ws.sh("ls -A /workspace/a/b"), "c.txt", "no temporary file is left");
@@ -123,7 +125,7 @@ fn a_listing_is_sorted_complete_and_typed() {
     let host = host_or_skip!();
     let client = host.client();
     let ws = client.workspace();
-    ws.sh("mkdir -p /l/dir; printf 12345 > /l/file; chmod 640 /l/file; ln -s file /l/link; touch /l/.hidden");
+    ws.sh("mkdir -p /l/dir; touch /l/dir/below; printf 12345 > /l/file; chmod 640 /l/file; ln -s file /l/link; touch /l/.hidden");
     let list = ws.tool("file_list", json!({"path": "/l"})).json();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
     assert_eq!(names, [".hidden", "dir", "file", "link"]);

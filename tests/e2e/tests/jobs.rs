@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentiso_testkit::{TestHost, TestWorkspace, eventually, host_or_skip};
+use agentiso_testkit::{HostOptions, TestHost, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 fn start(ws: &TestWorkspace<'_>, command: &str) -> u64 {
@@ -217,7 +217,9 @@ fn a_long_command_reports_throughout() {
 
 #[test]
 fn variables_reach_every_command_and_reserved_ones_none() {
-    let host = host_or_skip!();
+    // Whatever is asked to be logged, values are not.
+    let environment = vec![("RUST_LOG".to_owned(), "trace".to_owned())];
+    let host = host_or_skip!(HostOptions { environment, ..HostOptions::default() });
     let client = host.client();
     let ws = client.workspace();
     let set = ws.tool("set_env", json!({"vars": {"TOKEN": "s3cr3t-value", "B": "two words"}})).json();
@@ -282,7 +284,7 @@ fn commands_run_in_several_workspaces_at_once() {
 
     let begun = Instant::now();
     let mixed = run(json!({"workspace_ids": ["a", "b", "a"], "timeout_secs": 3,
-        "commands": ["echo so far; sleep 1000", "exit 7", "echo $X; cd; pwd"], "env": {"X": "1"}, "workdir": "/tmp"}));
+        "commands": ["echo so far; sleep 1000", "exit 7", "echo $X; pwd"], "env": {"X": "1"}, "workdir": "/tmp"}));
     assert!(begun.elapsed() < Duration::from_secs(30));
     let summary = &mixed["summary"];
     assert_eq!(
@@ -297,7 +299,13 @@ fn commands_run_in_several_workspaces_at_once() {
     );
     assert!(late["stderr"].as_str().unwrap().contains("timed out after 3 s"), "{late}");
     assert_eq!(mixed["results"][1]["exit_code"], 7);
-    assert_eq!(mixed["results"][2]["stdout"], "1\n/root\n");
+    assert_eq!(mixed["results"][2]["stdout"], "1\n/tmp\n");
+    let long = run(json!({"workspace_ids": ["a", "b"], "commands": "printf 123456; printf abcdef >&2",
+        "max_output_bytes": 5}));
+    for entry in long["results"].as_array().unwrap() {
+        assert!(entry["stdout"].as_str().unwrap().starts_with("12345\n[TRUNCATED 6 bytes"), "{entry}");
+        assert!(entry["stderr"].as_str().unwrap().starts_with("abcde\n[TRUNCATED 6 bytes"), "{entry}");
+    }
 
     let refused = |arguments: Value| client.tool_error("exec_parallel", arguments);
     refused(json!({"workspace_ids": [], "commands": "touch /ran"}))
@@ -306,6 +314,8 @@ fn commands_run_in_several_workspaces_at_once() {
         .mentions(&["must have 1 to 20"]);
     refused(json!({"workspace_ids": ["a", "b"], "commands": ["touch /ran"]})).mentions(&["1 entries for 2"]);
     refused(json!({"workspace_ids": ["a", "nobody"], "commands": "touch /ran"})).mentions(&["nobody"]);
+    refused(json!({"workspace_ids": ["a"], "commands": "touch /ran", "env": {"LD_X": "1"}}))
+        .mentions(&["LD_X"]);
     b.stop();
     refused(json!({"workspace_ids": ["a", "b"], "commands": "touch /ran"}))
         .mentions(&["b", "workspace_start"]);

@@ -112,8 +112,9 @@ fn disk_content_survives_a_stop_and_a_start() {
 }
 
 #[test]
-fn the_guest_sees_the_resources_that_were_asked_for() {
-    let host = host_or_skip!();
+fn the_guest_sees_the_resources_and_the_subnet_that_were_asked_for() {
+    let config = "[network]\ngateway_ip = \"10.77.3.1\"\nsubnet_prefix = 24\n".to_owned();
+    let host = host_or_skip!(HostOptions { config, ..HostOptions::default() });
     let client = host.client();
     let ws = client.workspace_with(json!({"vcpus": 2, "memory_mb": 384, "disk_gb": 5}));
     assert_eq!(ws.sh("nproc"), "2");
@@ -123,6 +124,10 @@ fn the_guest_sees_the_resources_that_were_asked_for() {
     assert_eq!(device * 512, 5 << 30);
     let filesystem_mb: u64 = ws.sh("df -m / | awk 'NR==2 {print $2}'").parse().unwrap();
     assert!((4600..=5120).contains(&filesystem_mb), "{filesystem_mb} MB");
+    assert_eq!(ws.created["ip"], "10.77.3.2");
+    let table = ws.sh("cat /proc/net/fib_trie; cat /etc/resolv.conf");
+    assert!(table.contains("10.77.3.0/24") && table.contains("|-- 10.77.3.2"), "{table}");
+    assert!(table.contains("nameserver 10.77.3.1"), "{table}");
 }
 
 #[test]

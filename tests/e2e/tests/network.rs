@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use agentiso_e2e::guest::{log, policy};
+use agentiso_e2e::guest::{log, policy, serve};
 use agentiso_e2e::internet::{HOST, SERVER};
 use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
@@ -54,6 +54,8 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
 
     // It holds over a stop and a start, and for a daemon that comes after this one.
     ws.stop();
+    // What is changed while nothing runs counts from the start.
+    policy(&ws, json!({"deny_domains": ["bad.test", "other.test"]}));
     test.kill_daemon();
     let next = test.client();
     next.tool("workspace_adopt", json!({}));
@@ -61,11 +63,11 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
     let info = next.tool("workspace_info", json!({"workspace_id": ws.id})).json();
     assert_eq!(
         (&info["network"]["allow_internet"], &info["network"]["deny_domains"]),
-        (&json!(true), &json!(["bad.test"]))
+        (&json!(true), &json!(["bad.test", "other.test"]))
     );
-    let command = format!("perl -e '{}' good.test", FETCH.trim());
-    let page = next.tool("exec", json!({"workspace_id": ws.id, "command": command})).json();
-    assert_eq!(page["stdout"], "the page of good.test");
+    let started = next.existing(&ws.id);
+    assert_eq!(fetch(&started, "good.test"), "the page of good.test");
+    assert_eq!(fetch(&started, "other.test"), "no address");
 
     // So does what was told of it, until the workspace is gone.
     let logs = next.tool("workspace_logs", json!({"workspace_id": ws.id, "log_type": "network"})).json();
@@ -74,16 +76,6 @@ fn a_workspace_reaches_what_it_was_allowed_to_by_name_and_nothing_else() {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     next.tool("workspace_destroy", json!({"workspace_id": ws.id}));
     test.assert_no_workspaces_left();
-}
-
-/// A server in the guest that answers every connection with its greeting.
-fn serve(ws: &TestWorkspace<'_>, port: u16, address: &str) {
-    ws.sh(&format!(
-        "cat > /root/serve.pl <<'X'\nuse Socket; socket(S, PF_INET, SOCK_STREAM, 6); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); \
-         bind(S, sockaddr_in($ARGV[0], inet_aton($ARGV[1]))) or die; listen(S, 5); \
-         while (accept(C, S)) {{ print C \"hello\\n\"; close C }}\nX\n\
-         nohup perl /root/serve.pl {port} {address} >/dev/null 2>&1 &"
-    ));
 }
 
 fn greeting(port: u64) -> String {
@@ -128,6 +120,12 @@ fn a_port_of_the_host_leads_into_a_workspace() {
     assert_eq!(conflict(80), "invalid_arguments");
     assert_eq!(conflict(7070), "bad_port");
     ws.tool_error("port_forward", json!({"action": "add", "guest_port": 8080})).mentions(&["already"]);
+    // The port that is asked for, once nobody has it.
+    serve(&ws, 90, "0.0.0.0");
+    drop(somebody);
+    let asked = json!({"action": "add", "guest_port": 90, "host_port": taken});
+    assert_eq!(ws.tool("port_forward", asked).json()["host_port"], taken);
+    eventually("the third answers", Duration::from_secs(20), || greeting(taken.into()) == "hello\n");
 
     // They hold over policies, a stop and a start, and a daemon that comes after this one.
     policy(&ws, json!({"allow_internet": false, "allow_cidrs": ["192.0.2.1"]}));

@@ -1,13 +1,31 @@
 //! Whoever asks how it goes is told, by every tool that may take a while.
 
+use std::time::{Duration, Instant};
+
 use agentiso_e2e::internet::DRAFTS;
 use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{Client, host_or_skip};
 use serde_json::{Value, json};
 
-/// Calls a tool that must report on itself, in words and in numbers that only grow.
+/// How long a client waits for an answer before it gives up, in seconds.
+fn patience(tool: &str, arguments: &Value) -> u64 {
+    match (tool, arguments["action"].as_str()) {
+        ("swarm_run", _) => 300,
+        ("workspace_prepare", _) => 180,
+        ("workspace_fork", _) if arguments["count"].is_u64() => 180,
+        ("workspace_create" | "workspace_start" | "workspace_fork" | "git_clone", _) => 120,
+        ("snapshot", Some("restore")) | ("team", Some("create")) => 120,
+        ("workspace_stop" | "workspace_destroy" | "workspace_merge" | "snapshot", _) => 60,
+        _ => 30,
+    }
+}
+
+/// Calls a tool that must report on itself, in words and in numbers that only grow, and end while clients wait for it.
 fn told(client: &Client, tool: &str, arguments: Value) -> Value {
+    let begun = Instant::now();
     let (result, reports) = client.tool_with_progress(tool, arguments.clone());
+    let (took, patience) = (begun.elapsed(), Duration::from_secs(patience(tool, &arguments)));
+    assert!(took < patience, "{tool} {arguments} took {took:?}");
     assert!(!reports.is_empty(), "{tool} {arguments} says nothing while it works");
     let numbers: Vec<f64> = reports.iter().filter_map(|report| report["progress"].as_f64()).collect();
     assert!(numbers.len() == reports.len() && numbers.is_sorted_by(|a, b| a < b), "{tool}: {reports:?}");

@@ -1,7 +1,7 @@
 //! MCP itself: handshake, tool list, answers.
 
-use agentiso_testkit::host_or_skip;
-use serde_json::json;
+use agentiso_testkit::{HostOptions, host_or_skip};
+use serde_json::{Value, json};
 
 /// The tools of the contract that this version has.
 const TOOLS: [&str; 31] = [
@@ -49,6 +49,20 @@ fn the_oldest_handshake_is_accepted_and_names_the_server() {
     assert!(hello["capabilities"]["tools"].is_object());
     assert_eq!(hello["capabilities"]["resources"], json!({"subscribe": true}));
     assert!(hello["capabilities"].get("logging").is_none(), "nothing is declared that is not there");
+}
+
+#[test]
+fn the_log_has_what_was_asked_for_and_standard_output_none_of_it() {
+    for (filter, lines) in [("off", false), ("debug", true)] {
+        let environment = vec![("RUST_LOG".to_owned(), filter.to_owned())];
+        let host = host_or_skip!(HostOptions { environment, ..HostOptions::default() });
+        let client = host.client();
+        client.tool("workspace_list", json!({}));
+        assert_eq!(client.unsolicited(), Vec::<Value>::new(), "{filter}");
+        host.stop_daemon();
+        let log = std::fs::read_to_string(host.data().join("daemon.log")).unwrap_or_default();
+        assert_eq!(log.contains("INFO") || log.contains("DEBUG"), lines, "{filter}: {log}");
+    }
 }
 
 #[test]

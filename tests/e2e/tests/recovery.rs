@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime};
 
 use agentiso_testkit::{Process, TestHost, eventually, host_or_skip};
+use rustix::process::Signal;
 use serde_json::json;
 
 fn adopt_all(host: &TestHost) -> agentiso_testkit::Client {
@@ -49,6 +50,13 @@ fn a_stopped_daemon_stops_its_machines_and_keeps_their_disks() {
     next.tool("workspace_start", json!({"workspace_id": "kept"}));
     let out = next.tool("exec", json!({"workspace_id": "kept", "command": "cat /root/note"})).json();
     assert_eq!(out["stdout"], "here\n");
+
+    // Whoever started it at a terminal ends it there, in the same order.
+    let daemon = host.daemon().expect("a daemon runs");
+    daemon.signal(Signal::INT);
+    daemon.wait_gone(Duration::from_secs(90));
+    assert_eq!(host.machines(), Vec::<i32>::new());
+    assert_eq!(host.state()["workspaces"][&ws.id]["phase"], "stopped");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Who owns what: two clients, ghosts, adoption, quota.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentiso_testkit::{Client, HostOptions, TestHost, eventually, host_or_skip};
 use serde_json::json;
@@ -45,7 +45,13 @@ fn what_a_client_leaves_can_be_adopted_by_the_next_one() {
     let ws = first.workspace_with(json!({"name": "left"}));
     ws.sh("echo still here > /root/note; (sleep 1000 & echo $! > /root/pid) >/dev/null 2>&1");
     let id = ws.id.clone();
+    // What is under way keeps nobody.
+    let _under_way =
+        first.start_tool("exec", ws.with_id(json!({"command": "touch /root/begun; sleep 1000"})));
+    eventually("the command runs", Duration::from_secs(60), || ws.exec("test -e /root/begun").exit_code == 0);
+    let begun = Instant::now();
     assert!(first.hang_up().success());
+    assert!(begun.elapsed() < Duration::from_secs(5), "serve went on for {:?}", begun.elapsed());
 
     let next = host.client();
     adopt_without_force(&next, &id);

@@ -30,15 +30,16 @@ fn a_restore_brings_files_back_and_deletes_no_snapshot() {
     let client = host.client();
     let ws = client.workspace();
     ws.write("/workspace/file", "first\n");
+    ws.sh("echo kept > /tmp/kept");
     let made = ws.snapshot("first").json();
     assert_eq!((&made["name"], &made["has_memory"]), (&json!("first"), &json!(false)));
-    ws.sh("echo second > /workspace/file; echo new > /root/new");
+    ws.sh("echo second > /workspace/file; echo new > /root/new; rm /tmp/kept; touch /tmp/new");
     ws.snapshot("second");
 
     ws.restore("first").mentions(&["first", "no processes"]);
     assert_eq!(ws.state(), "running");
     assert_eq!(ws.read("/workspace/file"), "first\n");
-    assert_eq!(ws.exec("test -e /root/new").exit_code, 1);
+    assert_eq!(ws.sh("ls /root/new /tmp/new 2>/dev/null; cat /tmp/kept"), "kept", "all of the disk");
     assert_eq!(ws.snapshot_names(), ["first", "second"]);
     ws.restore("second");
     assert_eq!(ws.read("/workspace/file"), "second\n");

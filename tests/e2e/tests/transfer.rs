@@ -61,7 +61,10 @@ fn a_binary_file_goes_both_ways_unchanged() {
     ws.sh("chmod 4711 /workspace/new/dir/in.bin");
     let absolute = dir.join("out.bin");
     let said = download(&ws, "/workspace/new/dir/in.bin", absolute.to_str().expect("text"));
-    assert!(said.contains("downloaded") && said.contains(&content.len().to_string()), "{said}");
+    let to = absolute.to_str().expect("text");
+    for part in ["downloaded", "/workspace/new/dir/in.bin", to, &content.len().to_string()] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
     assert!(fs::read(&absolute).expect("read") == content, "the file came back different");
     assert_eq!(mode(&absolute), 0o711, "a guest sets no special bits on the host");
     upload(&ws, "out.bin", "/workspace/new/dir/in.bin");

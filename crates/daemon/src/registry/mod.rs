@@ -10,6 +10,8 @@ mod sessions;
 mod snapshots;
 mod stored;
 mod table;
+#[cfg(test)]
+mod takeover_tests;
 mod teams;
 mod view;
 

@@ -110,6 +110,59 @@ async fn every_argument_that_names_a_workspace_takes_its_name_or_its_uuid() {
 }
 
 #[tokio::test]
+async fn what_reads_as_a_uuid_is_an_id_and_never_a_name() {
+    let (_world, mut client) = connected().await;
+    let name = "00000000-0000-4000-8000-000000000000";
+    let id = create(&mut client, name).await;
+    let by_name = client.call("workspace_info", json!({"workspace_id": name})).await;
+    assert_eq!(code(&by_name), "workspace_not_found", "{by_name}");
+    let by_id = compact(&client.call("workspace_info", json!({"workspace_id": id})).await);
+    assert_eq!(by_id["name"], name);
+}
+
+#[tokio::test]
+async fn every_tool_that_needs_the_guest_refuses_a_workspace_that_is_stopped() {
+    const WITHOUT_GUEST: [&str; 6] = [
+        "workspace_info",
+        "workspace_logs",
+        "workspace_ip",
+        "network_policy",
+        "port_forward",
+        "port_forward_remove",
+    ];
+    // They begin or end with a snapshot, or begin with the workspace itself.
+    const STOPPED_WILL_DO: [&str; 10] = [
+        "snapshot_list",
+        "snapshot_diff",
+        "snapshot_restore",
+        "snapshot_delete",
+        "workspace_fork",
+        "swarm_run",
+        "workspace_start",
+        "snapshot",
+        "snapshot_create",
+        "team",
+    ];
+    let (_world, mut client) = connected().await;
+    with_own(&mut client).await;
+    create(&mut client, "web").await;
+    client.call("workspace_stop", json!({"workspace_id": "web"})).await;
+    let mut refused = Vec::new();
+    for (tool, arguments) in calls("web") {
+        if WITHOUT_GUEST.contains(&tool) || STOPPED_WILL_DO.contains(&tool) {
+            continue;
+        }
+        let answer = client.call(tool, arguments.clone()).await;
+        assert_eq!(code(&answer), "wrong_state", "{tool} {arguments}: {answer}");
+        assert!(text(&answer).contains("not running"), "{tool} {arguments}: {answer}");
+        refused.push(tool);
+    }
+    for tool in ["exec", "exec_background", "exec_parallel", "set_env", "file_write", "file_transfer"] {
+        assert!(refused.contains(&tool), "{tool}");
+    }
+}
+
+#[tokio::test]
 async fn whoever_is_not_there_is_named_by_every_tool() {
     let (_world, mut client) = connected().await;
     with_own(&mut client).await;

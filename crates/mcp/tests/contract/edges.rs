@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Client;
+use crate::support::{self, Client};
 use crate::{code, compact, connected, create, text};
 
 async fn allowed(client: &mut Client, tool: &str, arguments: Value) {
@@ -63,6 +63,23 @@ async fn sizes_of_workspaces_are_between_their_limits() {
             assert!(text(&answer).contains(key) && text(&answer).contains(&range), "{answer}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_address_is_used_again_when_its_workspace_is_gone() {
+    // Five guests beside the gateway.
+    let world = support::world_with("[network]\nsubnet_prefix = 29\n[rate_limit]\nenabled = false\n").await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    let sized = |name: &str| json!({"name": name, "memory_mb": 128, "disk_gb": 1});
+    for (number, name) in (2..).zip(["a", "b", "c", "d", "e"]) {
+        let made = compact(&client.call("workspace_create", sized(name)).await);
+        assert_eq!(made["ip"], format!("10.42.0.{number}"));
+    }
+    let full = client.call("workspace_create", sized("f")).await;
+    assert_eq!(full["isError"], true, "{full}");
+    assert!(text(&full).contains("10.42.0.1/29"), "{full}");
+    allowed(&mut client, "workspace_destroy", json!({"workspace_id": "c"})).await;
+    assert_eq!(compact(&client.call("workspace_create", sized("f")).await)["ip"], "10.42.0.4");
 }
 
 #[tokio::test]
@@ -143,6 +160,15 @@ async fn only_ports_that_are_nobodys_can_be_forwarded() {
         .call("port_forward", json!({"workspace_id": "web", "action": "remove", "guest_port": 9}))
         .await;
     assert_eq!(unknown["isError"], true, "{unknown}");
+
+    let moved = "[dashboard]\nport = 8070\n[mcp_bridge]\nport = 8100\n[rate_limit]\nenabled = false\n";
+    let world = support::world_with(moved).await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    create(&mut client, "web").await;
+    for host in [8070, 8100] {
+        let answer = client.call("port_forward", forward(80, Some(host))).await;
+        assert_eq!(code(&answer), "bad_port", "where the configuration has them: {answer}");
+    }
 }
 
 #[tokio::test]

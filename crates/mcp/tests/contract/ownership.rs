@@ -24,6 +24,8 @@ async fn no_tool_touches_a_workspace_of_somebody_else() {
     let destroy = other.call("workspace_destroy", json!({"workspace_id": "web"})).await;
     assert_eq!(code(&destroy), "owner_active", "{destroy}");
     assert!(text(&destroy).contains("60"), "{destroy}");
+    let same = other.call("workspace_create", json!({"name": "web"})).await;
+    assert_eq!(code(&same), "name_taken", "names are of the server, not of a session: {same}");
     let listed = compact(&other.call("workspace_list", json!({})).await);
     let owned = |name: &str| {
         let found = listed.as_array().unwrap().iter().find(|entry| entry["name"] == name);
@@ -54,6 +56,10 @@ async fn adoption_tells_one_from_all_and_reports_what_it_may_not_have() {
     assert_eq!(keys(&forced["errors"][0]), ["workspace_id", "error"]);
     assert_eq!(forced["errors"][0]["workspace_id"], kept);
     heir.close().await;
+    let mut third = another(&world).await;
+    let one = json!({"workspace_id": "left", "force": true});
+    assert_eq!(compact(&third.call("workspace_adopt", one).await)["forced"], true);
+    third.close().await;
     let mut next = another(&world).await;
     let all = compact(&next.call("workspace_adopt", json!({})).await);
     assert_eq!(all["adopted"], json!([{"workspace_id": left, "name": "left", "state": "running"}]));

@@ -107,6 +107,14 @@ async fn snapshots_are_limited_in_number() {
             client.call("snapshot", json!({"workspace_id": "web", "action": "create", "name": name})).await;
         assert_eq!(code(&made), expected, "{made}");
     }
+    // As many as the contract has, where the configuration says nothing.
+    let (_world, mut client) = connected().await;
+    create(&mut client, "web").await;
+    for number in 1..=101 {
+        let made = json!({"workspace_id": "web", "action": "create", "name": format!("s{number}")});
+        let expected = if number == 101 { "too_many_snapshots" } else { "" };
+        assert_eq!(code(&client.call("snapshot", made).await), expected, "{number}");
+    }
 }
 
 /// A swarm of one worker that is kept, with questions to the vault; the worker's id.

@@ -38,6 +38,29 @@ async fn what_makes_machines_counts_once_per_call_and_preparing_does_not() {
 }
 
 #[tokio::test]
+async fn what_a_call_costs_is_told_with_the_figures_of_the_contract() {
+    let world = support::world_with("").await;
+    let mut client = Client::initialized(world.session(), "full", false).await;
+    let mut until_refused = async |tool: &str, arguments: &dyn Fn(usize) -> Value| {
+        for number in 0..1000 {
+            let answer = client.call(tool, arguments(number)).await;
+            match code(&answer) {
+                "" => {}
+                "rate_limited" => return (number, text(&answer).to_owned()),
+                _ => panic!("{tool}: {answer}"),
+            }
+        }
+        panic!("{tool} is not limited")
+    };
+    let named = |number: usize| json!({"name": format!("w{number}"), "memory_mb": 128, "disk_gb": 1});
+    let (made, refused) = until_refused("workspace_create", &named).await;
+    // Some come back while the others are made, on a slow host more of them.
+    assert!(made >= 3 && refused.contains("5 per minute"), "{made}: {refused}");
+    let (ran, refused) = until_refused("exec", &|_| json!({"workspace_id": "w0", "command": "echo x"})).await;
+    assert!(ran >= 10 && refused.contains("60 per minute"), "{ran}: {refused}");
+}
+
+#[tokio::test]
 async fn commands_count_once_for_each_workspace_and_asking_for_them_does_not() {
     let world = support::world_with("[rate_limit]\nexec_per_minute = 1\n").await;
     let mut client = Client::initialized(world.session(), "full", false).await;

@@ -147,4 +147,14 @@ pub(crate) fn names_follow_the_policy_at_once(backend: Backend) {
     policy(&ws, json!({"allow_internet": true, "deny_domains": ["good.test"]}));
     page(&ws, "good.test").fails_at_once(&["no address"]);
     page(&ws, "other.test").is("the page of other.test");
+    // The whole internet, off and on again.
+    policy(&ws, json!({"deny_domains": []}));
+    for _ in 0..2 {
+        policy(&ws, json!({"allow_internet": false}));
+        page(&ws, "other.test").fails_at_once(&["no address"]);
+        page(&ws, SERVER).is_refused();
+        policy(&ws, json!({"allow_internet": true}));
+        page(&ws, "other.test").is("the page of other.test");
+        page(&ws, SERVER).is(&format!("the page of {SERVER}"));
+    }
 }
