@@ -33,6 +33,7 @@ fn a_workspace_is_created_used_and_destroyed() {
 }
 
 /// How often the first thread of a process woke up in each of two seconds. A timer that nobody needs wakes it 46 times.
+#[expect(clippy::disallowed_methods, reason = "it is about how much happens while nothing does")]
 fn wakes_a_second(pid: i32) -> u64 {
     const SECONDS: u64 = 2;
     let woken = || -> u64 {
