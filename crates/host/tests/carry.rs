@@ -269,8 +269,9 @@ async fn settled(bench: &Bench, names: &[String]) {
 }
 
 async fn count(machine: &Machine, at_least: u64) -> u64 {
+    // It is empty for a moment whenever it is written.
     let wait = format!(
-        "while [ $(cat /root/count 2>/dev/null || echo 0) -lt {at_least} ] 2>/dev/null; do sleep 0.05; done; cat /root/count"
+        "until n=$(cat /root/count 2>/dev/null); [ ${{n:-0}} -ge {at_least} ]; do sleep 0.05; done; echo $n"
     );
     sh(machine, &wait).await.parse().unwrap()
 }

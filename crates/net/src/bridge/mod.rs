@@ -14,6 +14,7 @@
 //! tables of our own, rendered from the policies by pure functions and replaced as a whole, so writing them twice, or
 //! after a crash, comes to the same.
 
+mod answer;
 mod climb;
 mod error;
 mod flows;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
 
+use super::answer::Refuser;
 use super::hub::Hub;
 use super::place::Place;
 use super::told::{packet_in, was_forwarded};
@@ -14,12 +15,17 @@ use crate::rules::Transport;
 /// The group that our rules log to. A host's own rules use low numbers.
 pub(super) const GROUP: u16 = 0xa150;
 
-/// Puts what was refused into the logs of those it was refused to, until the bridge is closed.
+/// Puts what was refused into the logs of those it was refused to, and tells them, until the bridge is closed.
 pub(super) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
+    let refuser = Refuser::open(hub.settings.address)
+        .inspect_err(
+            |error| tracing::warn!(%error, "guests are told by the kernel alone that a datagram was refused"),
+        )
+        .ok();
     loop {
         let Ok(mut ready) = log.readable().await else { return };
         match ready.try_io(|log| log.get_ref().receive()) {
-            Ok(Ok(messages)) => messages.iter().for_each(|message| told(&hub, message)),
+            Ok(Ok(messages)) => messages.iter().for_each(|message| told(&hub, refuser.as_ref(), message)),
             // More was refused than we could read; the kernel drops the rest and goes on.
             Ok(Err(error)) => tracing::debug!(%error, "refusals were lost"),
             Err(_would_block) => {}
@@ -27,9 +33,13 @@ pub(super) async fn serve(hub: Arc<Hub>, log: AsyncFd<Netlink>) {
     }
 }
 
-fn told(hub: &Hub, message: &Received) {
-    let Some(refused) = packet_in(message).and_then(Refused::read) else { return };
+fn told(hub: &Hub, refuser: Option<&Refuser>, message: &Received) {
+    let Some(packet) = packet_in(message) else { return };
+    let Some(refused) = Refused::read(packet) else { return };
     let Some(place) = hub.place_at(refused.from) else { return };
+    if let Some(refuser) = refuser {
+        refuser.refuse(packet);
+    }
     // What the rules let pass was refused by those that count.
     let why = match was_forwarded(message) {
         true => "the VM has as much open as its log has room for".to_owned(),

@@ -11,8 +11,8 @@ const LOG: u16 = 4 << 8;
 const PACKET: u16 = LOG;
 const CONFIGURE: u16 = LOG | 1;
 
-/// The longest IP header, and ports.
-const ENOUGH: u32 = 64;
+/// The longest IP header, and the first bytes behind it, which a refusal repeats.
+const ENOUGH: u32 = 68;
 
 /// Listens to one group.
 pub(super) fn listen(group: u16) -> io::Result<AsyncFd<Netlink>> {
