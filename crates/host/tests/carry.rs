@@ -15,8 +15,8 @@ use agentiso_host::carry::{
 };
 use agentiso_host::command::Invocation;
 use agentiso_host::disk::{Qcow2Storage, Storage};
-use agentiso_host::{Machine, MachineSpec, Progress, Rung};
-use common::{SMALL, TestHost, sh};
+use agentiso_host::{MachineSpec, Progress, Rung};
+use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -268,14 +268,6 @@ async fn settled(bench: &Bench, names: &[String]) {
     }
 }
 
-async fn count(machine: &Machine, at_least: u64) -> u64 {
-    // It is empty for a moment whenever it is written.
-    let wait = format!(
-        "until n=$(cat /root/count 2>/dev/null); [ ${{n:-0}} -ge {at_least} ]; do sleep 0.05; done; echo $n"
-    );
-    sh(machine, &wait).await.parse().unwrap()
-}
-
 /// Exports a snapshot as the daemon does: from a branch, which is removed afterwards.
 async fn export_snapshot(host: &TestHost, spec: &MachineSpec, snapshot: SnapshotId, file: &Path) -> Exported {
     let branch = host.spec(spec.resources);
@@ -302,18 +294,16 @@ async fn a_machine_with_memory_goes_on_where_it_is_imported() {
     host.ensure_image(SMALL).await;
     let spec = host.spec(SMALL);
     let machine = host.create(&spec).await.machine;
-    let counter = "n=0; while :; do n=$((n+1)); echo $n > /root/count; sleep 0.05; done";
-    sh(&machine, &format!("setsid sh -c '{counter}' >/dev/null 2>&1 &")).await;
-    count(&machine, 10).await;
+    start_counter(&machine).await;
     let id = host.snapshot(&spec, &machine, true).await;
-    let at_snapshot = count(&machine, 1).await;
-    let later = count(&machine, at_snapshot + 20).await;
+    let at_snapshot = wait_for_count(&machine, 1).await;
+    let later = wait_for_count(&machine, at_snapshot + 20).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("machine.agentiso");
     // The machine that was exported runs on meanwhile.
     let exported = export_snapshot(&host, &spec, id, &file).await;
     assert!(exported.has_memory);
-    count(&machine, later + 1).await;
+    wait_for_count(&machine, later + 1).await;
     machine.kill().await;
     fs::remove_dir_all(&spec.data_dir).unwrap();
 
@@ -329,9 +319,9 @@ async fn a_machine_with_memory_goes_on_where_it_is_imported() {
     let booted = host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap();
     let booted = host.watch(booted);
     assert_eq!((booted.rung, &booted.warning), (Rung::Memory, &None));
-    let there = count(&booted.machine, 1).await;
+    let there = wait_for_count(&booted.machine, 1).await;
     assert!(there < later, "it went on from where the snapshot was: {there} < {later}");
-    count(&booted.machine, there + 10).await;
+    wait_for_count(&booted.machine, there + 10).await;
     assert_eq!(sh(&booted.machine, "hostname").await, other.identity.hostname);
     // Its snapshot can be forked, and it can take another.
     let (_, fork) = host.fork(&other, snapshot).await;

@@ -7,30 +7,10 @@ use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_host::disk::{Qcow2Storage, Storage};
-use agentiso_host::{Machine, Progress, Rung};
-use common::{SMALL, TestHost, sh};
+use agentiso_host::{Progress, Rung};
+use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// Starts a process that counts in a file, twenty times a second, and outlives the command that started it.
-async fn start_counter(machine: &Machine) {
-    sh(
-        machine,
-        "setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /root/count; sleep 0.05; done' >/dev/null 2>&1 &",
-    )
-    .await;
-    wait_for_count(machine, 1).await;
-}
-
-/// The counter once it has come to a number.
-async fn wait_for_count(machine: &Machine, at_least: u64) -> u64 {
-    let text = sh(
-        machine,
-        &format!("while [ $(cat /root/count 2>/dev/null || echo 0) -lt {at_least} ] 2>/dev/null; do sleep 0.05; done; cat /root/count"),
-    )
-    .await;
-    text.parse().unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_comes_back_as_it_was_and_no_snapshot_is_lost_by_it() {

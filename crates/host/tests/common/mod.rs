@@ -226,3 +226,18 @@ pub(crate) async fn sh(machine: &Machine, command: &str) -> String {
     assert_eq!(outcome.exit_code, Some(0), "{command}: {}{}", text(&outcome.stdout), text(&outcome.stderr));
     text(&outcome.stdout).trim().to_owned()
 }
+
+/// Starts a process that counts in a file, twenty times a second, and outlives the command that started it.
+pub(crate) async fn start_counter(machine: &Machine) {
+    let counter = "n=0; while :; do n=$((n+1)); echo $n > /root/count; sleep 0.05; done";
+    sh(machine, &format!("setsid sh -c '{counter}' >/dev/null 2>&1 &")).await;
+    wait_for_count(machine, 1).await;
+}
+
+/// The counter once it has come to a number. Its file is empty for a moment whenever it is written.
+pub(crate) async fn wait_for_count(machine: &Machine, at_least: u64) -> u64 {
+    let wait = format!(
+        "until n=$(cat /root/count 2>/dev/null); [ ${{n:-0}} -ge {at_least} ]; do sleep 0.05; done; echo $n"
+    );
+    sh(machine, &wait).await.parse().unwrap()
+}
