@@ -10,9 +10,9 @@
 //!                                                                   └─ refusals, flows ─ the machine's log
 //! ```
 //!
-//! It lives beside the gateway because it shares guard, names, gate, forwards and log with it. All rules are in two
-//! tables of our own, rendered from the policies by pure functions and replaced as a whole, so writing them twice, or
-//! after a crash, comes to the same.
+//! It lives beside the gateway because it shares guard, names, gate, forwards and log with it. All rules that
+//! judge are in two tables of our own, rendered from the policies by pure functions and replaced as a whole, so writing them
+//! twice, or after a crash, comes to the same. A third one counts what passes, for the log.
 
 mod answer;
 mod climb;
