@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("guest.binpb"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .build_transport(false)
+        // Answers of a guest are checked before they are decoded.
+        .codec_path("crate::codec::BoundedCodec")
         // Payloads are handed on without copying them out of the receive buffer.
         .bytes(".")
         // Values of environment variables may be secrets: `schema` says what these show.

@@ -14,6 +14,7 @@ use agentiso_daemon::control::wire::{
 use agentiso_daemon::control::{
     ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
 };
+use agentiso_daemon::{QuarantineItem, Recovered};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -49,6 +50,19 @@ impl Client {
 
     pub(crate) async fn workspaces(&mut self) -> Result<Vec<Workspace>, Failure> {
         self.0.ps().await.map_err(refused)
+    }
+
+    pub(crate) async fn quarantine(&mut self) -> Result<Vec<QuarantineItem>, Failure> {
+        self.0.quarantine().await.map_err(refused)
+    }
+
+    pub(crate) async fn recover(&mut self, wanted: &str) -> Result<Recovered, Failure> {
+        self.0.recover(wanted).await.map_err(refused)
+    }
+
+    /// Gives back the id of what was deleted.
+    pub(crate) async fn discard(&mut self, wanted: &str) -> Result<String, Failure> {
+        self.0.discard(wanted).await.map_err(refused)
     }
 
     /// What the person wrote, made unambiguous: a name, an id, or the beginning of an id. What fits nothing is
@@ -275,6 +289,10 @@ fn unreachable(context: &Context, error: ConnectError) -> Failure {
         ConnectError::Socket { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Some("the daemon belongs to another user".to_owned())
         }
+        ConnectError::OtherState { .. } => Some(
+            "give this configuration a vm.run_dir of its own, or use the configuration of that daemon"
+                .to_owned(),
+        ),
         ConnectError::Prepare { .. } => Some("`agentiso check` says which directories are used".to_owned()),
         ConnectError::StartFailed { .. }
         | ConnectError::StartTimedOut { .. }

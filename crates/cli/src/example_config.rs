@@ -28,6 +28,7 @@ const TEXT: &str = r##"# An example for agentiso. Copy it, uncomment what you ch
 
 [vm]
 # accelerator = "auto"                      # auto, kvm or tcg
+# jail = "required"                         # start no machine that has no jail
 # boot_timeout_secs = 110
 # init_mode = "fast"                        # fast: the agent is init; system: the image's own init runs
 

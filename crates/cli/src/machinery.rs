@@ -20,7 +20,7 @@ pub(crate) struct BootFiles {
 /// The configured initramfs, or ours for this kernel; ours is made in a moment if it is not there.
 pub(crate) async fn initramfs(context: &Context, kernel: &Kernel) -> Result<PathBuf, Failure> {
     match &context.config.vm.initrd_path {
-        Some(path) if path.is_file() => Ok(path.clone()),
+        Some(path) if path.is_file() => Ok(agentiso_image::initramfs::configured(path)?),
         Some(path) => Err(Failure::new(format!("vm.initrd_path: there is no file {}", path.display()))),
         None => {
             let agent = agentiso_image::guest_agent()?;
@@ -45,6 +45,8 @@ pub(crate) async fn hypervisor(context: &Context, files: &BootFiles) -> Result<H
         probe_file: config.paths.probe_file(),
         // Only a daemon may move itself into one.
         cgroups: None,
+        jail: config.vm.jail,
+        nested: config.vm.nested,
     };
     Ok(Hypervisor::open(settings).await?)
 }

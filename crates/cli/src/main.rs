@@ -15,6 +15,7 @@ mod output;
 mod pipe;
 mod processes;
 mod progress;
+mod quarantine;
 mod runtime;
 mod shellwords;
 

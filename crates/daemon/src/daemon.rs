@@ -11,17 +11,20 @@ use agentiso_core::config::Config;
 use futures::future::join_all;
 use thiserror::Error;
 
-use crate::ledger::{self, LedgerError, Loaded};
+use crate::ledger::LedgerError;
 use crate::lock::{InstanceLock, LockError};
 use crate::machines::{Machines, QemuMachines};
+use crate::mail::{MailStore, MailStoreError};
 use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
+use crate::opening::{FoundMachines, Opening};
 use crate::pool;
-use crate::registry::{self, Limits, Registry, SessionKind, Status};
-use crate::runner::{self, Recovery, Request, STOP_GRACE};
+use crate::registry::SessionKind;
+use crate::run_dir::{self, RunDirError, RunDirLock};
+use crate::runner::{self, Request, STOP_GRACE};
 use crate::session::{Session, recover_teams};
-use crate::shared::Shared;
-use crate::sweep::{self, Leftovers};
+use crate::shared::{OnDisk, Shared};
+use crate::sweep;
 use crate::templates;
 
 /// The graceful stop of all machines at once, and what insisting takes beyond its grace.
@@ -36,7 +39,11 @@ pub enum OpenError {
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error("the mail of teams cannot be stored: {0}")]
+    Mail(#[from] MailStoreError),
     #[error("the network cannot be set up: {0}")]
     Network(#[source] NetworkError),
     #[error("{path} cannot be made: {source}")]
@@ -65,13 +72,19 @@ impl Daemon {
     pub async fn open_with(config: Config, machines: Arc<dyn Machines>) -> Result<Self, OpenError> {
         make_directories(&config)?;
         warn_of_missing_vault(&config);
-        let lock = InstanceLock::acquire(&config.paths.lock_file(), "daemon")?;
-        let registry = load_registry(&config)?;
-        let leftovers = Leftovers::find(&config.paths, &registry);
+        let state_file = run_dir::identity(&config.paths.state_file);
+        let lock = InstanceLock::acquire_for(&config.paths.lock_file(), "daemon", Some(&state_file))?;
+        let run_lock = RunDirLock::acquire(&config.paths)?;
+        let opening = Opening::look(&config, &*machines)?;
+        let found = opening.found();
+        let Opening { mut registry, written, leftovers, .. } = opening;
+        let mail = MailStore::open(config.paths.mail.clone(), &mut registry.teams)?;
         let mcp_bridge = McpBridge::of(&config);
         let network = Network::open(&config, mcp_bridge.clone()).map_err(OpenError::Network)?;
-        let shared = Arc::new(Shared::new(config, machines, registry, network, mcp_bridge, lock));
-        recover(&shared);
+        let locks = (lock, run_lock);
+        let on_disk = OnDisk { registry, written, mail };
+        let shared = Arc::new(Shared::new(config, machines, on_disk, network, mcp_bridge, locks));
+        recover(&shared, &found);
         recover_teams(&shared);
         shared.save().await?;
         shared.tasks.spawn(sweep::run(Arc::clone(&shared), leftovers));
@@ -177,45 +190,11 @@ fn close_to_others(path: &Path) -> Result<(), OpenError> {
         .map_err(|source| OpenError::Directory { path: path.into(), source })
 }
 
-fn load_registry(config: &Config) -> Result<Registry, OpenError> {
-    let limits = Limits {
-        resources: config.resource_limits(),
-        max_workspaces: config.resources.max_workspaces,
-        max_total_vms: config.resources.max_total_vms,
-        subnet: config.subnet(),
-    };
-    let path = &config.paths.state_file;
-    let now = jiff::Timestamp::now();
-    let (kept, problem) = match ledger::load(path, now)? {
-        Loaded::Fresh => return Ok(Registry::new(limits)),
-        Loaded::Ledger(document) => match registry::from_ledger(&document, limits) {
-            Ok(registry) => return Ok(registry),
-            Err(contradiction) => (ledger::keep_aside(path, now)?, contradiction.to_string()),
-        },
-        Loaded::KeptAside { kept, problem } => (kept, problem),
-    };
-    tracing::error!(
-        kept = %kept.display(), problem,
-        "THE LEDGER CANNOT BE USED. It was kept aside and the daemon starts without workspaces"
-    );
-    Ok(Registry::new(limits))
-}
-
-/// Decides what becomes of each entry, makes it visible at once where it is certain, and lets the runners do
-/// the rest.
-fn recover(shared: &Arc<Shared>) {
+/// Starts a runner for each entry.
+fn recover(shared: &Arc<Shared>, found: &FoundMachines) {
     let workspaces: Vec<_> = shared.state().registry.iter().cloned().collect();
     for workspace in workspaces {
-        let recovery =
-            runner::plan(&workspace.status, workspace.lifetime, |record| shared.machines.is_alive(record));
-        match &recovery {
-            Recovery::Settle(status) => shared.set_status(&workspace.id, status.clone()),
-            Recovery::Remove => {
-                let machine = workspace.status.machine().cloned();
-                shared.set_status(&workspace.id, Status::Destroying { machine });
-            }
-            Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
-        }
-        runner::spawn_recovered(shared, &workspace, recovery);
+        let running = found.machine(&workspace.id);
+        runner::take_up(shared, &workspace, running, found.books(&workspace.id));
     }
 }

@@ -22,10 +22,12 @@ use agentiso_vault::board::BoardError;
 use thiserror::Error;
 
 use crate::git::GitError;
+use crate::info::MAX_FORWARDS;
 use crate::ledger::LedgerError;
 use crate::machines::{AgentFailure, BootFailure, CarryFailure, EraseFailure, SnapshotFailure};
 use crate::mcp_bridge::McpBridgeError;
-use crate::session::{PrepareError, SwarmError, TeamError};
+use crate::registry::TAKEOVER_AFTER;
+use crate::session::{PrepareError, QuarantineError, SwarmError, TeamError};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,12 +35,21 @@ const MIB: u64 = 1 << 20;
 pub enum OpError {
     #[error("no workspace {wanted:?} exists{}", did_you_mean(.nearest))]
     NotFound { wanted: String, nearest: Option<String>, known: Vec<String> },
-    #[error("workspace {name} is not owned by this session{}", owner_words(.owner))]
-    NotOwned { name: WorkspaceName, owner: Option<SessionId> },
+    #[error("workspace {name} is not owned by this session{}", owner_words(.owner, *.idle_secs))]
+    NotOwned {
+        name: WorkspaceName,
+        owner: Option<SessionId>,
+        /// How long a connected owner has been silent.
+        idle_secs: Option<u64>,
+    },
     #[error(
-        "workspace {name} belongs to a session that was active {idle_secs} s ago; it can be taken over after 60 s without a call"
+        "workspace {name} belongs to a session that was active {idle_secs} s ago; it can be taken over by force after 60 s without a call"
     )]
     OwnerActive { name: WorkspaceName, idle_secs: u64 },
+    #[error("workspace {name} belongs to a session that is connected and was active {idle_secs} s ago")]
+    OwnerConnected { name: WorkspaceName, idle_secs: u64 },
+    #[error("workspace {name} has {MAX_FORWARDS} port forwards already")]
+    TooManyForwards { name: WorkspaceName },
     #[error("workspace {name} {refusal}{}", because(.stop_reason))]
     WrongState { name: WorkspaceName, refusal: Refusal, stop_reason: Option<String> },
     #[error("a workspace named {name} exists already")]
@@ -176,6 +187,8 @@ pub enum OpError {
     McpBridge(#[from] McpBridgeError),
     #[error(transparent)]
     Team(#[from] TeamError),
+    #[error(transparent)]
+    Quarantine(#[from] QuarantineError),
     #[error("notes are switched off on this server (vault.enabled is false)")]
     VaultDisabled,
     #[error(transparent)]
@@ -195,6 +208,8 @@ impl OpError {
             Self::NotFound { .. } => "workspace_not_found",
             Self::NotOwned { .. } => "not_owned",
             Self::OwnerActive { .. } => "owner_active",
+            Self::OwnerConnected { .. } => "owner_connected",
+            Self::TooManyForwards { .. } => "too_many_forwards",
             Self::WrongState { .. } => "wrong_state",
             Self::NameTaken { .. } => "name_taken",
             Self::OutOfRange(_) => "out_of_range",
@@ -249,6 +264,7 @@ impl OpError {
             Self::Swarm(error) => error.code(),
             Self::McpBridge(error) => error.code(),
             Self::Team(error) => error.code(),
+            Self::Quarantine(error) => error.code(),
             Self::VaultDisabled => "vault_disabled",
             Self::Vault(error) => error.code(),
             Self::Board(error) => error.code(),
@@ -266,9 +282,19 @@ impl OpError {
             Self::NotFound { known, .. } => {
                 format!("workspace_list shows all workspaces; there are: {}", known.join(", "))
             }
-            Self::NotOwned { .. } => "take it over with workspace_adopt, then repeat the call".to_owned(),
-            Self::OwnerActive { .. } => {
-                "wait until its session is idle or has ended, or use a workspace of your own".to_owned()
+            Self::NotOwned { idle_secs: None, .. } => {
+                "take it over with workspace_adopt, then repeat the call".to_owned()
+            }
+            Self::NotOwned { idle_secs: Some(_), .. } => {
+                "use a workspace of your own, or take it over with workspace_adopt and force: true, then repeat the call"
+                    .to_owned()
+            }
+            Self::OwnerActive { idle_secs, .. } => force_hint(*idle_secs),
+            Self::TooManyForwards { .. } => "remove one with port_forward (action remove)".to_owned(),
+            Self::OwnerConnected { .. } => {
+                "use a workspace of your own; if that session does not need it any more, repeat the call with \
+                 force: true"
+                    .to_owned()
             }
             Self::WrongState { refusal, .. } => refusal_hint(*refusal).to_owned(),
             Self::NameTaken { .. } => "choose another name, or look at it with workspace_info".to_owned(),
@@ -345,6 +371,7 @@ impl OpError {
             Self::Swarm(error) => error.hint().to_owned(),
             Self::McpBridge(error) => error.hint().to_owned(),
             Self::Team(error) => return error.hint(),
+            Self::Quarantine(error) => error.hint().to_owned(),
             Self::Guest { source: AgentFailure::Unsupported { .. }, .. } => {
                 "workspace_stop and workspace_start bring up the agent of this server, but end what runs in it".to_owned()
             }
@@ -397,6 +424,8 @@ impl OpError {
             }
             Self::NotOwned { .. }
             | Self::OwnerActive { .. }
+            | Self::OwnerConnected { .. }
+            | Self::TooManyForwards { .. }
             | Self::WrongState { .. }
             | Self::RelativePath { .. }
             | Self::Export { .. }
@@ -429,6 +458,7 @@ impl OpError {
             | Self::Swarm(_)
             | Self::McpBridge(_)
             | Self::Team(_)
+            | Self::Quarantine(_)
             | Self::VaultDisabled
             | Self::Vault(_)
             | Self::Board(_)
@@ -464,6 +494,8 @@ impl OpError {
             },
             Self::NotFound { .. }
             | Self::NotOwned { .. }
+            | Self::OwnerConnected { .. }
+            | Self::TooManyForwards { .. }
             | Self::NameTaken { .. }
             | Self::OutOfRange(_)
             | Self::TooManyWorkspaces { .. }
@@ -500,6 +532,7 @@ impl OpError {
             | Self::Logs { .. }
             | Self::Swarm(_)
             | Self::McpBridge(_)
+            | Self::Quarantine(_)
             | Self::VaultDisabled
             | Self::Cancelled
             | Self::ShuttingDown => false,
@@ -538,7 +571,7 @@ fn transfer_hint(error: &TransferError) -> Option<String> {
         TransferError::Outside { .. } | TransferError::BadName { .. } => {
             "give a path relative to the transfer directory; [server] transfer_dir says where that is"
         }
-        TransferError::Link { .. } => "give the path that the link leads to, if that is inside",
+        TransferError::Link { .. } => "give the path without links, if what it leads to is inside",
         TransferError::Missing { .. } => "put the file into the transfer directory of the host first",
         TransferError::NoParent { .. } => "choose a path in a directory that exists",
         TransferError::Exists { .. } => "choose a path where nothing is, or only an empty directory",
@@ -579,8 +612,17 @@ fn did_you_mean(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
 }
 
-fn owner_words(owner: &Option<SessionId>) -> &'static str {
-    if owner.is_some() { " but by another" } else { "; nobody owns it" }
+fn owner_words(owner: &Option<SessionId>, idle_secs: Option<u64>) -> String {
+    match (owner, idle_secs) {
+        (Some(_), Some(idle)) => format!(" but by another that is connected and was active {idle} s ago"),
+        (Some(_), None) => " but by another that has ended".to_owned(),
+        (None, _) => "; nobody owns it".to_owned(),
+    }
+}
+
+fn force_hint(idle_secs: u64) -> String {
+    let left = TAKEOVER_AFTER.as_secs().saturating_sub(idle_secs);
+    format!("use a workspace of your own; if that session makes no call for {left} s more, force: true helps")
 }
 
 fn because(reason: &Option<String>) -> String {

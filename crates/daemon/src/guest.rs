@@ -2,8 +2,10 @@
 
 mod jobs;
 mod pipes;
+mod standstill;
 mod transfer;
 
+pub(crate) use standstill::{standstill, suspended};
 pub use transfer::Transferred;
 
 use std::sync::Arc;
@@ -115,6 +117,10 @@ impl Guest {
                         metrics.exec_failed();
                         return Some((Err(guest.died(reason.text)), None));
                     }
+                    reason = standstill(&*guest.machine) => {
+                        metrics.exec_failed();
+                        return Some((Err(suspended(&guest.name, reason)), None));
+                    }
                 }
             };
             match next? {
@@ -158,8 +164,21 @@ impl Guest {
         self.alive("listing a directory", self.agent.list_dir(path, options)).await
     }
 
-    /// Waits for the answer, but no longer than the machine lives.
+    /// Waits for the answer, but no longer than the machine lives and runs.
     async fn alive<T>(
+        &self,
+        operation: &'static str,
+        answer: impl Future<Output = Result<T, AgentFailure>>,
+    ) -> Result<T, OpError> {
+        tokio::select! {
+            biased;
+            answered = self.living(operation, answer) => answered,
+            reason = standstill(&*self.machine) => Err(suspended(&self.name, reason)),
+        }
+    }
+
+    /// Waits for the answer, but no longer than the machine lives; also while it stands still.
+    async fn living<T>(
         &self,
         operation: &'static str,
         answer: impl Future<Output = Result<T, AgentFailure>>,

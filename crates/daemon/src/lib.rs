@@ -23,14 +23,18 @@ pub mod ledger;
 mod lock;
 mod logs;
 pub mod machines;
+pub mod mail;
 mod main_loop;
 mod mcp;
 mod mcp_bridge;
 mod metrics;
 mod network;
 mod open_files;
+mod opening;
+mod own_log;
 mod pool;
 mod registry;
+mod run_dir;
 mod runner;
 mod session;
 mod shared;
@@ -38,6 +42,8 @@ mod space;
 mod sweep;
 mod templates;
 
+/// The jail that the QEMU of a workspace is in, by its process id.
+pub use agentiso_host::jail::of_process as jail_of;
 pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
@@ -61,8 +67,10 @@ pub use mcp_bridge::McpBridgeError;
 pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
 pub use registry::SessionKind;
+pub use run_dir::{Owner, RunDirError, foreign_owner};
 pub use session::{
     BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
-    Received, RoleRequest, Session, SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask,
-    TaskDone, TaskOutcome, TeamError, TeamInfo, TeamRequest, VaultQuery, VaultQueryKind, Watch,
+    QuarantineError, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent, Session,
+    SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
+    TeamError, TeamInfo, TeamRequest, VaultQuery, VaultQueryKind, Watch,
 };

@@ -12,17 +12,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// A pid and a newline; more is not read.
-const MAX_PID_TEXT: u64 = 32;
+/// A pid, or a path; more is not read.
+const MAX_TEXT: u64 = 8 * 1024;
 
 #[derive(Debug, Error)]
 pub enum LockError {
-    #[error("another {holder}{} holds {path}", pid_words(.pid))]
+    #[error("another {holder}{}{} holds {path}", pid_words(.pid), serving(.serves))]
     Held {
         /// What kind of process it is.
         holder: &'static str,
         path: PathBuf,
         pid: Option<u32>,
+        /// The state file that it works on, if it has said so.
+        serves: Option<String>,
     },
     #[error("{path} cannot be locked: {source}")]
     Io {
@@ -36,6 +38,10 @@ fn pid_words(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
+fn serving(state_file: &Option<String>) -> String {
+    state_file.as_ref().map(|path| format!(" of {path}")).unwrap_or_default()
+}
+
 /// Held until it is dropped.
 #[derive(Debug)]
 pub struct InstanceLock {
@@ -45,6 +51,15 @@ pub struct InstanceLock {
 impl InstanceLock {
     /// `holder` is what whoever comes second is told of the first.
     pub fn acquire(path: &Path, holder: &'static str) -> Result<Self, LockError> {
+        Self::acquire_for(path, holder, None)
+    }
+
+    /// The same, and whoever comes second is told of the state file, too.
+    pub(crate) fn acquire_for(
+        path: &Path,
+        holder: &'static str,
+        state_file: Option<&str>,
+    ) -> Result<Self, LockError> {
         let failed = |source: io::Error| LockError::Io { path: path.into(), source };
         let mut file = OpenOptions::new()
             .read(true)
@@ -57,28 +72,51 @@ impl InstanceLock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(LockError::Held { holder, path: path.into(), pid: pid_in(&mut file) });
+                let pid = pid_in(&text_of(&mut file));
+                return Err(LockError::Held { holder, path: path.into(), pid, serves: served(path) });
             }
             Err(error) => return Err(failed(error.into())),
         }
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        if let Some(state_file) = state_file {
+            let beside = owner_file(path);
+            std::fs::write(&beside, format!("{state_file}\n"))
+                .map_err(|source| LockError::Io { path: beside, source })?;
+        }
         Ok(Self { _file: file })
     }
 }
 
-fn pid_in(file: &mut File) -> Option<u32> {
+/// Where the holder says which state file it works on. The lock itself has the pid alone, which programs of others read.
+fn owner_file(lock: &Path) -> PathBuf {
+    lock.with_extension("owner")
+}
+
+fn served(lock: &Path) -> Option<String> {
+    let text = text_of(&mut File::open(owner_file(lock)).ok()?);
+    text.lines().next().map(str::to_owned)
+}
+
+/// What is no text says nothing.
+fn text_of(file: &mut File) -> String {
     let mut text = String::new();
-    file.take(MAX_PID_TEXT).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+    match file.take(MAX_TEXT).read_to_string(&mut text) {
+        Ok(_) => text,
+        Err(_) => String::new(),
+    }
+}
+
+fn pid_in(text: &str) -> Option<u32> {
+    text.lines().next()?.trim().parse().ok()
 }
 
 /// The pid of the daemon that runs on this state, if one does.
 pub fn running_daemon(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(rustix::io::Errno::WOULDBLOCK) => pid_in(&mut file),
+        Err(rustix::io::Errno::WOULDBLOCK) => pid_in(&text_of(&mut file)),
         Ok(()) | Err(_) => None,
     }
 }
@@ -91,12 +129,10 @@ mod tests {
     fn the_second_daemon_is_told_who_holds_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentiso.lock");
-        let held = InstanceLock::acquire(&path, "daemon").unwrap();
+        let held = InstanceLock::acquire_for(&path, "daemon", Some("/a/state.json")).unwrap();
         let error = InstanceLock::acquire(&path, "daemon").unwrap_err();
-        assert!(
-            error.to_string().contains(&format!("another daemon (pid {})", std::process::id())),
-            "{error}"
-        );
+        let expected = format!("another daemon (pid {}) of /a/state.json", std::process::id());
+        assert!(error.to_string().contains(&expected), "{error}");
         assert_eq!(running_daemon(&path), Some(std::process::id()));
         drop(held);
         assert_eq!(running_daemon(&path), None);

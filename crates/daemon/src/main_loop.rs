@@ -11,6 +11,7 @@ use crate::daemon::{Daemon, OpenError};
 use crate::lock::LockError;
 use crate::machines::{Machines, QemuMachines};
 use crate::mcp::McpHandler;
+use crate::own_log;
 
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -53,8 +54,11 @@ pub async fn run_with(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     readiness.report(&ReadyReport::Ready);
     tracing::info!(socket = %daemon.config().paths.daemon_socket().display(), "listening");
+    let log = daemon.config().paths.daemon_log();
     tokio::select! {
         biased;
+        // Never ends; it only has to be polled.
+        never = own_log::keep_in_bounds(log) => match never {},
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping all machines"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping all machines"),
         () = daemon.clone().serve(listener, mcp) => tracing::info!("asked to shut down: stopping all machines"),

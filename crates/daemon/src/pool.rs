@@ -5,8 +5,8 @@
 //!                               └──▶ ended, outdated, or in the way: removed
 //! ```
 //!
-//! Nothing of the pool is in the ledger and its machines are in no list. What a crash leaves of it is found by the
-//! next daemon as machines and directories that belong to no workspace, and removed.
+//! Nothing of the pool is in the ledger and its machines are in no list. Their directories say what they are, and that
+//! is why the next daemon removes what a crash leaves of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use crate::info::NetworkInfo;
+use crate::ledger::Holds;
 use crate::machines::{ExecSpec, ImageRef, Machine, MachineSpec, Progress};
 use crate::registry::Place;
 use crate::shared::Shared;
@@ -202,6 +203,8 @@ async fn fill(shared: &Arc<Shared>, size: usize, resources: Resources) -> Result
         }
         // Dropped when the daemon closes; what was made of it by then is removed all the same.
         let mut made = Unfinished { shared, spec: Some(spec.clone()), machine: None };
+        let described = shared.describe_unowned(&spec, Holds::Standby).await;
+        described.map_err(|error| error.to_string())?;
         let nobody = Arc::new(|_record| Box::pin(async { Ok(()) }) as _);
         let booted = shared.machines.create(&spec, nobody, &Progress::silent()).await;
         match booted {

@@ -11,6 +11,7 @@ mod metrics;
 mod network;
 mod one_call;
 mod prepare;
+mod quarantine;
 mod snapshots;
 mod swarm;
 mod teams;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::ids::{SessionId, WorkspaceId};
 use agentiso_core::lifecycle::{Operation, PublicState};
-use agentiso_core::names::WorkspaceRef;
+use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::network::NetworkPolicy;
 use agentiso_core::rate::RateCategory;
 use agentiso_core::resources::Resources;
@@ -43,12 +44,13 @@ use crate::shared::Shared;
 pub use git::{MergeRequest, Merged, MergedSource};
 pub use mcp_bridge::BridgeAccess;
 pub use prepare::{PrepareError, PrepareRequest, Prepared};
+pub use quarantine::{QuarantineError, QuarantineItem, QuarantineKind, Recovered};
 pub use swarm::{
     SwarmDone, SwarmError, SwarmMerge, SwarmMerged, SwarmRequest, SwarmTask, TaskDone, TaskOutcome,
     VaultQuery, VaultQueryKind,
 };
 pub(crate) use teams::recover as recover_teams;
-pub use teams::{MemberInfo, Received, RoleRequest, TeamError, TeamInfo, TeamRequest};
+pub use teams::{MemberInfo, Received, RoleRequest, Sent, TeamError, TeamInfo, TeamRequest};
 pub use watch::Watch;
 
 /// How long a call waits for a machine that is being found again after a restart. Clients give most calls 30
@@ -130,7 +132,8 @@ impl Session {
             SessionKind::Client => {
                 let shared = self.shared();
                 let levels = &mut shared.state().registry.rates;
-                Ok(levels.charge(category, calls, &shared.config.rate_limit, jiff::Timestamp::now())?)
+                levels.charge(category, calls, &shared.config.rate_limit, jiff::Timestamp::now())?;
+                Ok(())
             }
         }
     }
@@ -215,6 +218,8 @@ impl Session {
         let config = &self.shared().config;
         let default = config.default_resources();
         let image = request.base_image.unwrap_or_else(|| config.storage.base_image.clone());
+        let policy = request.network.apply_to(&self.default_network().policy)?;
+        policy.check_length()?;
         Ok(Wanted {
             place: None,
             name: request.name,
@@ -224,10 +229,7 @@ impl Session {
                 memory_mb: request.memory_mb.unwrap_or(default.memory_mb),
                 disk_gb: request.disk_gb.unwrap_or(default.disk_gb),
             },
-            network: NetworkInfo {
-                policy: request.network.apply_to(&self.default_network().policy)?,
-                port_forwards: Vec::new(),
-            },
+            network: NetworkInfo { policy, port_forwards: Vec::new() },
             created_at: jiff::Timestamp::now(),
             lifetime: Lifetime::Lasting,
         })
@@ -257,12 +259,21 @@ impl Session {
 
     /// Removes a workspace for good: one of ours, or one that nobody speaks for. Gives back what it was.
     pub async fn destroy(&self, wanted: &WorkspaceRef) -> Result<WorkspaceInfo, OpError> {
+        self.destroy_by_force(wanted, false).await
+    }
+
+    /// The same, with `force` also for one whose owner is connected but has been silent for long enough.
+    pub async fn destroy_by_force(
+        &self,
+        wanted: &WorkspaceRef,
+        force: bool,
+    ) -> Result<WorkspaceInfo, OpError> {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let (workspace, handle, info) = {
             let state = self.shared().state();
-            let found =
-                state.registry.find_destroyable(wanted, &self.0.id, self.0.kind, Instant::now())?.clone();
+            let (id, kind, now) = (&self.0.id, self.0.kind, Instant::now());
+            let found = state.registry.find_destroyable(wanted, id, kind, force, now)?.clone();
             let handle = state.runners.get(&found.id).cloned();
             let info = self.view(&state.registry, &found);
             (found, handle, info)
@@ -386,6 +397,26 @@ impl Session {
         Ok(Adopted { info, forced: force })
     }
 
+    /// Takes those of the named workspaces that nobody speaks for, and gives the names of those it took. One that it may not
+    /// take, or that is not there, is left to the call that wants it.
+    pub async fn adopt_ownerless(&self, wanted: &[WorkspaceRef]) -> Vec<WorkspaceName> {
+        let mut adopted = Vec::new();
+        if self.0.kind != SessionKind::Client {
+            return adopted;
+        }
+        for wanted in wanted {
+            let is_ours = |workspace: &Workspace| workspace.owner.as_ref() == Some(&self.0.id);
+            let foreign = match self.shared().state().registry.find(wanted) {
+                Ok(workspace) if !is_ours(workspace) => WorkspaceRef::Id(workspace.id),
+                Ok(_) | Err(_) => continue,
+            };
+            if let Ok(taken) = self.adopt(&foreign, false).await {
+                adopted.push(taken.info.name);
+            }
+        }
+        adopted
+    }
+
     /// Takes everything that nobody speaks for; with `force` it tries everything that is not ours and reports
     /// the refusals.
     pub async fn adopt_all(&self, force: bool) -> BulkAdopted {
@@ -393,8 +424,7 @@ impl Session {
         let wanted = self.shared().state().registry.adoptable(&self.0.id, force, Instant::now());
         let mut result = BulkAdopted::default();
         for id in wanted {
-            // What may be adopted in bulk was decided above; an owner that is live but long silent is part of it.
-            match self.adopt(&WorkspaceRef::Id(id), true).await {
+            match self.adopt(&WorkspaceRef::Id(id), force).await {
                 Ok(adopted) => result.adopted.push(adopted.info),
                 Err(error) => result.errors.push((id, error.to_string())),
             }

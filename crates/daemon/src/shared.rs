@@ -1,6 +1,7 @@
 //! What all tasks of one daemon share: the configuration, the registry behind its lock, and the ways to save it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentiso_core::config::Config;
@@ -13,14 +14,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::claims::Claims;
 use crate::first_turn::FirstTurns;
-use crate::ledger::{LedgerError, Store};
+use crate::ledger::{Description, Holds, LedgerError, Store, Written, write_workspace};
 use crate::lock::InstanceLock;
 use crate::machines::{ImageRef, MachineSpec, Machines};
+use crate::mail::MailStore;
 use crate::mcp_bridge::McpBridge;
 use crate::metrics::Metrics;
 use crate::network::Network;
 use crate::pool::Pool;
 use crate::registry::{self, Place, Registry, Status, Workspace};
+use crate::run_dir::RunDirLock;
 use crate::runner::Handle;
 use crate::space::SpacePromises;
 
@@ -32,6 +35,8 @@ pub(crate) struct Shared {
     /// Marked whenever the registry was changed, for those who watch workspaces.
     pub(crate) changed: watch::Sender<()>,
     store: Store,
+    /// Something has changed that the ledger may be told later.
+    save_later: AtomicBool,
     /// Cancelled when the daemon begins to shut down: no operation begins any more, creates are rolled back.
     pub(crate) closing: CancellationToken,
     /// Cancelled when all machines are down: every task ends.
@@ -43,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) metrics: Metrics,
     pub(crate) network: Network,
+    pub(crate) mail: MailStore,
     /// MCP for what runs inside workspaces, if it is enabled.
     pub(crate) mcp_bridge: Option<Arc<McpBridge>>,
     /// Workspaces that are merged into.
@@ -53,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) preparing: Claims<WorkspaceName>,
     /// Every task of the daemon, so that a shutdown can wait for all of them.
     pub(crate) tasks: TaskTracker,
-    _lock: InstanceLock,
+    _locks: (InstanceLock, RunDirLock),
 }
 
 /// How many forks come up at once: a processor each, because that is what one needs until it answers.
@@ -70,15 +76,24 @@ pub(crate) struct State {
     generation: u64,
 }
 
+/// What was found on disk at start.
+#[derive(Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) registry: Registry,
+    pub(crate) written: Written,
+    pub(crate) mail: MailStore,
+}
+
 impl Shared {
     pub(crate) fn new(
         config: Config,
         machines: Arc<dyn Machines>,
-        registry: Registry,
+        on_disk: OnDisk,
         network: Network,
         mcp_bridge: Option<Arc<McpBridge>>,
-        lock: InstanceLock,
+        locks: (InstanceLock, RunDirLock),
     ) -> Self {
+        let OnDisk { registry, written, mail } = on_disk;
         Self {
             forks: Semaphore::new(turns(config.resources.max_concurrent_forks)),
             first_turns: FirstTurns::new(turns(u32::MAX)),
@@ -86,11 +101,13 @@ impl Shared {
             pool: Pool::default(),
             metrics: Metrics::default(),
             network,
+            mail,
             mcp_bridge,
             merging: Claims::default(),
             preparing: Claims::default(),
             cards: tokio::sync::Mutex::default(),
-            store: Store::new(config.paths.state_file.clone()),
+            store: Store::new(config.paths.clone(), written),
+            save_later: AtomicBool::new(false),
             state: Mutex::new(State { registry, runners: HashMap::new(), generation: 1 }),
             changed: watch::Sender::new(()),
             config,
@@ -98,7 +115,7 @@ impl Shared {
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            _lock: lock,
+            _locks: locks,
         }
     }
 
@@ -121,7 +138,7 @@ impl Shared {
 
     pub(crate) fn set_status(&self, id: &WorkspaceId, status: Status) {
         self.change(|registry| {
-            registry.update(id, |workspace| workspace.status = status);
+            registry.update(id, |workspace| workspace.status = status.bounded());
         });
     }
 
@@ -171,8 +188,14 @@ impl Shared {
         }
     }
 
+    /// For changes that can be found out again if they are lost: the ledger gets them with the next save, or soon.
+    pub(crate) fn save_later(&self) {
+        self.save_later.store(true, Ordering::Release);
+    }
+
+    /// Whether there is something to save that nobody is saving.
     pub(crate) fn ledger_is_behind(&self) -> bool {
-        self.store.is_behind()
+        self.save_later.swap(false, Ordering::AcqRel) || self.store.is_behind()
     }
 
     pub(crate) fn spec(&self, workspace: &Workspace) -> MachineSpec {
@@ -186,6 +209,19 @@ impl Shared {
             data_dir: self.config.paths.workspace_data(&workspace.id),
             run_dir: self.config.paths.workspace_run(&workspace.id),
         }
+    }
+
+    /// Says in a directory that is about to be made that it is nobody's, so that it is removed after a crash.
+    pub(crate) async fn describe_unowned(&self, spec: &MachineSpec, holds: Holds) -> Result<(), LedgerError> {
+        let (directory, description) = (spec.data_dir.clone(), Description::new(spec.id, 0, holds));
+        let written = tokio::task::spawn_blocking(move || {
+            let made = agentiso_host::files::make_private_dir(&directory);
+            made.map_err(|error| LedgerError::Io { path: directory.clone(), source: error.source })?;
+            write_workspace(&directory, &description)
+        });
+        let failed =
+            |error| LedgerError::Io { path: spec.data_dir.clone(), source: std::io::Error::other(error) };
+        written.await.map_err(failed)?
     }
 
     /// A machine of the pool: like any other, in a place that no workspace has, and with nobody's name.

@@ -1,45 +1,63 @@
-//! Removing what a crash left behind in our own directories, and nothing else.
+//! Removing what a crash left behind, where a record says that it was never finished or was meant to go, and nothing
+//! else.
 //!
-//! Directories are looked at when the daemon opens, before it makes any of its own, and removed afterwards in the
-//! background, once the machines that used them are gone.
+//! It is decided when the daemon opens, before it makes anything of its own, and done afterwards in the background:
+//! machines first, so that none writes into a directory that is being removed.
 
-use std::collections::HashSet;
-use std::fs;
-use std::io;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentiso_core::config::Paths;
-use agentiso_host::strays::{stray_data_dirs, stray_run_dirs};
+use agentiso_core::ids::WorkspaceId;
+use agentiso_host::files;
+use agentiso_host::strays::stray_run_dirs;
 
-use crate::registry::Registry;
+use crate::machines::Stray;
 use crate::shared::Shared;
 
-/// Directories named as ours that belong to no workspace of the ledger.
+/// What is to be removed.
 #[derive(Debug)]
-pub(crate) struct Leftovers(Vec<PathBuf>);
+pub(crate) struct Leftovers {
+    machines: Vec<Stray>,
+    /// Their descriptions say that they are to go.
+    directories: Vec<PathBuf>,
+    /// Their names do.
+    deleted: Vec<PathBuf>,
+    /// Sockets of machines that have ended.
+    run_dirs: Vec<PathBuf>,
+}
 
 impl Leftovers {
-    pub(crate) fn find(paths: &Paths, registry: &Registry) -> Self {
-        let known: HashSet<_> = registry.iter().map(|workspace| workspace.id).collect();
-        let mut found = stray_data_dirs(&paths.workspaces, &known);
-        found.extend(stray_run_dirs(&paths.run, &known));
-        Self(found)
+    /// `known` are the workspaces whose sockets stay.
+    pub(crate) fn new(
+        paths: &Paths,
+        known: &BTreeSet<WorkspaceId>,
+        machines: Vec<Stray>,
+        directories: Vec<PathBuf>,
+        deleted: Vec<PathBuf>,
+    ) -> Self {
+        let known: HashSet<WorkspaceId> = known.iter().copied().collect();
+        Self { machines, directories, deleted, run_dirs: stray_run_dirs(&paths.run, &known) }
     }
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, leftovers: Leftovers) {
-    let known = |short: &str| shared.state().registry.knows_short(short);
-    // Processes first: a machine must not write into a directory that is being removed.
-    for line in shared.machines.remove_strays(&known).await {
-        tracing::warn!("removed a stray: {line}");
+    for stray in &leftovers.machines {
+        let (pid, run_dir) = (stray.record.pid, stray.run_dir.display());
+        match shared.machines.end_stray(stray).await {
+            Ok(()) => tracing::warn!(pid, %run_dir, "ended a machine that was not finished, or meant to go"),
+            Err(error) => tracing::error!(pid, %run_dir, error, "a machine could not be ended"),
+        }
     }
+    shared.network.strays_are_gone();
     let removal = tokio::task::spawn_blocking(move || {
-        for path in leftovers.0 {
-            match fs::remove_dir_all(&path) {
+        let discarded = leftovers.directories.into_iter().map(|path| (files::discard_dir(&path), path));
+        let gone = leftovers.deleted.into_iter().chain(leftovers.run_dirs);
+        let removed = gone.map(|path| (files::remove_dir(&path), path));
+        for (result, path) in discarded.chain(removed) {
+            match result {
                 Ok(()) => tracing::warn!(leftover = %path.display(), "removed"),
-                // It went together with its stray machine.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => tracing::error!(leftover = %path.display(), %error, "could not be removed"),
             }
         }

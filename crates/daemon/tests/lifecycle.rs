@@ -160,6 +160,44 @@ async fn a_create_whose_caller_is_gone_is_undone() {
 }
 
 #[tokio::test]
+async fn suspended_machine_answers_waiting_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = open(dir.path(), &world).await;
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &quiet()).await.unwrap();
+    let exec = |command: &'static str| {
+        let session = session.clone();
+        tokio::spawn(async move {
+            let guest = session.guest(&by_name("web")).await?;
+            guest.exec(ExecSpec::shell(command)).await
+        })
+    };
+    // A guest that goes on within a moment loses nothing.
+    let patient = exec("wait");
+    eventually("the command", || world.commands.load(Ordering::SeqCst) == 1).await;
+    world.fill_disk(Some("the host's disk is full"));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    world.fill_disk(None);
+    eventually("the running state", || session.list(None)[0].phase == Phase::Running).await;
+    world.go.notify_one();
+    assert_eq!(patient.await.unwrap().unwrap().exit_code, Some(0));
+
+    let waiting = exec("sleep");
+    eventually("the command", || world.commands.load(Ordering::SeqCst) == 2).await;
+    world.fill_disk(Some("the host's disk is full"));
+    let error = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("stands still") && text.contains("the host's disk is full"), "{text}");
+    assert!(error.retryable() && error.hint().is_some());
+    assert_eq!(exec("hi").await.unwrap().unwrap_err().to_string(), text);
+    world.fill_disk(None);
+    eventually("the running state", || session.list(None)[0].phase == Phase::Running).await;
+    assert_eq!(exec("hi").await.unwrap().unwrap().exit_code, Some(0));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_machine_that_dies_is_shown_as_stopped_at_once_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());

@@ -95,7 +95,7 @@ async fn machines_commands_errors_and_messages_are_counted_for_all_sessions_toge
     let health = watcher.health();
     assert_eq!((health.status.as_str(), health.workspaces.running), ("ok", 3));
 
-    watcher.destroy_team("alpha").await.unwrap();
+    watcher.destroy_team("alpha", false).await.unwrap();
     let text = watcher.metrics().unwrap();
     assert!(!text.contains("alpha"), "{text}");
     assert_eq!(value(&text, "agentiso_teams_total{state=\"Ready\"}"), Some(0.0));

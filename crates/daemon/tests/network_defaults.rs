@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agentiso_core::names::WorkspaceName;
@@ -10,11 +11,68 @@ use agentiso_core::network::PolicyChange;
 use agentiso_daemon::{
     CreateRequest, Daemon, ForkRequest, PrepareRequest, Progress, SessionKind, WorkspaceInfo,
 };
-use support::{Handle, World, by_name, config, named, snap};
+use support::{Handle, World, by_name, config, eventually, named, snap};
 
 /// Whether it may reach the internet, and other workspaces.
 fn may(info: &WorkspaceInfo) -> (bool, bool) {
     (info.network.policy.allow_internet, info.network.policy.allow_inter_vm)
+}
+
+fn prepare(name: &str, commands: &[&str]) -> PrepareRequest {
+    PrepareRequest {
+        name: WorkspaceName::parse(name).unwrap(),
+        base_image: None,
+        git_url: None,
+        setup_commands: commands.iter().map(|command| (*command).to_owned()).collect(),
+        timeout: Duration::from_secs(60),
+        network: PrepareRequest::internet(),
+        keep_network: false,
+    }
+}
+
+#[tokio::test]
+async fn prepared_workspace_is_as_closed_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    let quiet = Progress::silent();
+    session.create(named("old"), &quiet).await.unwrap();
+    for name in ["new", "old"] {
+        session.prepare(prepare(name, &["hi"]), &quiet).await.unwrap();
+        assert_eq!(may(&session.info(&by_name(name)).await.unwrap()), (false, false), "{name}");
+        let fork = ForkRequest {
+            source: by_name(name),
+            snapshot: snap("golden"),
+            new_name: None,
+            setup_commands: Vec::new(),
+        };
+        assert_eq!(may(&session.fork(fork, &quiet).await.unwrap().workspace), (false, false), "{name}");
+    }
+    let kept = PrepareRequest { keep_network: true, ..prepare("kept", &[]) };
+    session.prepare(kept, &quiet).await.unwrap();
+    assert_eq!(may(&session.info(&by_name("kept")).await.unwrap()), (true, false));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn crash_while_preparing_leaves_the_policy_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    session.create(named("web"), &Progress::silent()).await.unwrap();
+    let preparing = session.clone();
+    let call = tokio::spawn(async move {
+        preparing.prepare(prepare("web", &["sleep"]), &Progress::silent()).await.map(drop)
+    });
+    eventually("the command runs", || world.commands.load(Ordering::SeqCst) == 1).await;
+    // This is what a daemon reads that comes after a crash.
+    let ledger = std::fs::read_to_string(dir.path().join("state.json")).unwrap();
+    assert!(!ledger.contains("\"allow_internet\":true") && !ledger.contains("\"allow_internet\": true"));
+    assert_eq!(may(&session.info(&by_name("web")).await.unwrap()), (false, false));
+    daemon.shutdown().await;
+    call.await.unwrap().unwrap_err();
 }
 
 #[tokio::test]
@@ -47,15 +105,8 @@ async fn a_workspace_may_what_the_configuration_says_unless_its_creator_says_oth
             let created = session.create(other, &quiet).await.unwrap();
             assert_eq!(may(&created.info), (said, inter_vm), "what is said wins, the rest stays");
         }
-        let prepare = PrepareRequest {
-            name: WorkspaceName::parse("gold").unwrap(),
-            base_image: None,
-            git_url: None,
-            setup_commands: Vec::new(),
-            timeout: Duration::from_secs(60),
-        };
-        session.prepare(prepare, &quiet).await.unwrap();
-        assert_eq!(session.info(&by_name("gold")).await.unwrap().network.policy.allow_inter_vm, inter_vm);
+        session.prepare(prepare("gold", &[]), &quiet).await.unwrap();
+        assert_eq!(may(&session.info(&by_name("gold")).await.unwrap()), (internet, inter_vm));
         daemon.shutdown().await;
     }
 }

@@ -50,6 +50,8 @@ fn prepare(command: &str) -> PrepareRequest {
         git_url: None,
         setup_commands: vec![command.to_owned()],
         timeout: Duration::from_secs(600),
+        network: PrepareRequest::internet(),
+        keep_network: false,
     }
 }
 

@@ -492,7 +492,8 @@ impl Host {
     /// Everything that is in memory is in the file, once nothing is under way.
     fn check_ledger(&self, root: &Path) {
         self.runtime.block_on(support::eventually("a ledger that equals the registry", || {
-            let Ok(Some(document)) = ledger::read(&root.join("state.json")) else { return false };
+            let found = ledger::read(&root.join("state.json")).ok().and_then(ledger::Found::into_document);
+            let Some(document) = found else { return false };
             let all = self.sessions[0].list(None);
             all.len() == document.workspaces.len()
                 && all.iter().all(|info| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use agentiso_core::lifecycle::PublicState;
 use agentiso_daemon::control::wire::{CreateParams, Event, ExecParams, ForkManyParams, ForkParams, Stream};
 use agentiso_daemon::control::{ConnectError, ControlClient, ControlError, Hello, Kind, Listener, connect};
-use agentiso_daemon::{Daemon, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind};
+use agentiso_daemon::{Daemon, InstanceLock, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind};
 use futures::future::BoxFuture;
 use support::{World, by_name, config, eventually, named, open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -270,4 +270,47 @@ async fn the_socket_is_private_and_replaces_a_stale_one() {
     control(dir.path()).await.ping().await.unwrap();
     daemon.shutdown().await;
     assert_eq!(Hello::mcp(McpOptions::default()).kind, Kind::Mcp);
+}
+
+#[tokio::test]
+async fn a_daemon_of_another_state_file_is_refused() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let run = daemon.config().paths.run.clone();
+    let mistaken = config(other.path(), &format!("[vm]\nrun_dir = {run:?}\n")).paths;
+    let error = connect(&mistaken, &Hello::control()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::OtherState { .. }), "{error}");
+    let text = error.to_string();
+    for named in [&daemon.config().paths.state_file, &mistaken.state_file] {
+        let directory = named.parent().unwrap().canonicalize().unwrap();
+        assert!(text.contains(directory.to_str().unwrap()), "{text}");
+    }
+    let link = other.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    let linked = config(&link, &format!("[vm]\nrun_dir = {run:?}\n")).paths;
+    connect(&linked, &Hello::control()).await.expect("the same state by another path");
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_older_daemon_is_known_by_its_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = config(dir.path(), "").paths;
+    std::fs::create_dir_all(&paths.run).unwrap();
+    let listener = tokio::net::UnixListener::bind(paths.daemon_socket()).unwrap();
+    // Before the greeting named the state file.
+    let answer = format!("{{\"agentiso\":1,\"ok\":true,\"version\":\"0\",\"pid\":{}}}\n", std::process::id());
+    let serving = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            open.push(stream);
+        }
+    });
+    let error = connect(&paths, &Hello::control()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::OtherState { theirs: None, .. }), "{error}");
+    let _lock = InstanceLock::acquire(&paths.lock_file(), "daemon").unwrap();
+    connect(&paths, &Hello::control()).await.expect("it holds the lock beside our state file");
+    serving.abort();
 }

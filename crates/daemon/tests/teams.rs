@@ -75,13 +75,13 @@ async fn a_team_is_shown_as_what_it_is_from_its_first_moment_to_its_last() {
 
     // What cannot be destroyed whole is still on its way out, and takes nobody in.
     world.inject(Fault::EraseFails);
-    session.destroy_team("alpha").await.unwrap_err();
+    session.destroy_team("alpha", false).await.unwrap_err();
     assert_eq!(shown().unwrap().0, TeamState::Completing);
     let mut child = of(&["child"]);
     (child.name, child.parent) = (TeamName::parse("beta").unwrap(), Some(team()));
     let refused = session.create_team(child, &quiet).await.unwrap_err();
     assert_eq!(refused.code(), "team_going", "{refused}");
-    session.destroy_team("alpha").await.unwrap();
+    session.destroy_team("alpha", false).await.unwrap();
     assert!(session.teams().is_empty(), "what is destroyed is shown nowhere");
     daemon.shutdown().await;
 }
@@ -96,7 +96,7 @@ async fn the_machines_of_a_team_go_at_the_same_time() {
     session.create_team(of(&eight), &Progress::silent()).await.unwrap();
     *world.kill_takes.lock().unwrap() = Duration::from_millis(500);
     let begun = Instant::now();
-    session.destroy_team("alpha").await.unwrap();
+    session.destroy_team("alpha", false).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(3), "one after the other: {:?}", begun.elapsed());
     assert!(world.processes().is_empty());
     daemon.shutdown().await;

@@ -1,10 +1,10 @@
-//! Control groups (v2): one for each machine, with a limit of memory and of threads, so that a QEMU that leaks, or that
-//! its guest has taken over, cannot use up the host.
+//! Control groups (v2): one for each machine, with limits of memory, threads and processor time and an equal share of the
+//! disks, so that a QEMU that leaks, or that its guest has taken over, cannot use up the host.
 //!
 //! ```text
 //! the daemon's own cgroup, which is its alone:
 //!   ├─ agentiso-daemon              the daemon: what has limits for its children has no processes itself
-//!   └─ agentiso-machine-MARK-NAME   one QEMU; memory.max, pids.max
+//!   └─ agentiso-machine-MARK-NAME   one QEMU; memory.max, pids.max, cpu.max, io.weight
 //! ```
 //!
 //! Only the daemon itself is ever moved, and only where it is alone; everywhere else there are no groups, and
@@ -24,8 +24,11 @@ use crate::files::FileError;
 use crate::hex;
 use crate::qemu::argv::Shape;
 
-/// What a machine's group limits.
+/// What a machine's group must limit.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
+
+/// What it limits too where the host lends them: a service manager often keeps them for itself.
+const MORE_CONTROLLERS: [&str; 2] = ["cpu", "io"];
 
 const DAEMON: &str = "agentiso-daemon";
 const MACHINE: &str = "agentiso-machine-";
@@ -36,6 +39,15 @@ const CONTROL: &str = "cgroup.subtree_control";
 /// What QEMU takes beside the guest's memory, in MiB: 128 of translated code under emulation, and what it has for disk
 /// layers, packets, threads and its own code, with room to spare. A limit is for what has gone wrong.
 const OVERHEAD_MB: u64 = 512;
+
+/// Processors that QEMU may use beside its guest's: for disks, packets and snapshots.
+const MORE_PROCESSORS: u64 = 1;
+
+/// The kernel's default period of `cpu.max`, in microseconds.
+const CPU_PERIOD: u64 = 100_000;
+
+/// Every machine has the same share of a disk that several want.
+const IO_WEIGHT: u64 = 100;
 
 /// Threads of QEMU beside its processors: up to 64 that read and write disks, and a few of its own for each of its tasks.
 const THREADS: u64 = 128;
@@ -74,6 +86,8 @@ impl CgroupError {
 pub struct Place {
     dir: PathBuf,
     step: Step,
+    /// The controllers that children could have.
+    offered: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +125,7 @@ impl Place {
             rustix::fs::access(&path, rustix::fs::Access::WRITE_OK)
                 .map_err(|error| CgroupError::NotDelegated { dir: dir.to_owned(), source: error.into() })?;
         }
-        Ok(Self { dir: dir.to_owned(), step })
+        Ok(Self { dir: dir.to_owned(), step, offered: facts.offered })
     }
 
     pub fn dir(&self) -> &Path {
@@ -175,7 +189,7 @@ impl Cgroups {
             write(&leaf.join(PROCESSES), &std::process::id().to_string())?;
         }
         if place.step != Step::Nothing {
-            write(&dir.join(CONTROL), &CONTROLLERS.map(|controller| format!("+{controller}")).join(" "))?;
+            enable(&dir.join(CONTROL), &place.offered)?;
         }
         let mark = hex(&Sha256::digest(run_root.as_os_str().as_bytes())[..4]);
         Ok(Self { dir: dir.clone(), prefix: format!("{MACHINE}{mark}-") })
@@ -203,6 +217,7 @@ impl Cgroups {
 struct Limits {
     memory_bytes: u64,
     threads: u64,
+    processors: u64,
 }
 
 impl Limits {
@@ -213,6 +228,7 @@ impl Limits {
         Self {
             memory_bytes: (u64::from(shape.memory_mb) * 2 + OVERHEAD_MB) << 20,
             threads: u64::from(shape.vcpus) + THREADS,
+            processors: u64::from(shape.vcpus) + MORE_PROCESSORS,
         }
     }
 }
@@ -241,7 +257,15 @@ impl Group {
 
     fn limit(&self, limits: &Limits) -> Result<(), FileError> {
         write(&self.dir.join("memory.max"), &limits.memory_bytes.to_string())?;
-        write(&self.dir.join("pids.max"), &limits.threads.to_string())
+        write(&self.dir.join("pids.max"), &limits.threads.to_string())?;
+        self.limit_further("cpu.max", &format!("{} {CPU_PERIOD}", limits.processors * CPU_PERIOD))?;
+        self.limit_further("io.weight", &format!("default {IO_WEIGHT}"))
+    }
+
+    /// Sets a limit whose controller the group need not have.
+    fn limit_further(&self, name: &str, limit: &str) -> Result<(), FileError> {
+        let path = self.dir.join(name);
+        if path.exists() { write(&path, limit) } else { Ok(()) }
     }
 
     /// Where whoever writes [`Group::ITSELF`] enters.
@@ -296,6 +320,15 @@ fn locate(mounts: &str, cgroups: &str) -> Option<PathBuf> {
         let below = own.strip_prefix(root).ok().filter(|path| !path.starts_with(".."))?;
         kind.starts_with("cgroup2 ").then(|| Path::new(point).join(below))
     })
+}
+
+/// Gives children the controllers, or at least those that they must have.
+fn enable(control: &Path, offered: &str) -> Result<(), FileError> {
+    let is_offered = |wanted: &&str| offered.split_whitespace().any(|word| word == *wanted);
+    let words = |names: &[&str]| names.iter().map(|name| format!("+{name}")).collect::<Vec<_>>().join(" ");
+    let all: Vec<_> =
+        CONTROLLERS.into_iter().chain(MORE_CONTROLLERS.into_iter().filter(is_offered)).collect();
+    write(control, &words(&all)).or_else(|_refused| write(control, &words(&CONTROLLERS)))
 }
 
 fn make(dir: &Path) -> Result<(), FileError> {

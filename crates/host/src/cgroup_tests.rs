@@ -81,7 +81,7 @@ fn the_daemon_goes_into_a_leaf_and_children_get_controllers() {
     assert_eq!(read(&dir.path().join(CONTROL)), "", "looking changes nothing");
     Cgroups::at(&place, Path::new("/run/a")).unwrap();
     assert_eq!(read(&dir.path().join(DAEMON).join(PROCESSES)), us.to_string());
-    assert_eq!(read(&dir.path().join(CONTROL)), "+memory +pids");
+    assert_eq!(read(&dir.path().join(CONTROL)), "+memory +pids +cpu +io");
 
     // As the kernel shows it afterwards, seen from the leaf.
     stand_in(dir.path(), "");
@@ -107,8 +107,14 @@ async fn a_machine_enters_its_group_before_it_begins_and_has_limits_there() {
     let dir = tempfile::tempdir().unwrap();
     stand_in(dir.path(), "");
     let groups = Cgroups::at(&Place::look(dir.path(), US).unwrap(), Path::new("/run/a")).unwrap();
+    // The kernel makes these files where the controller is there; one that is not there is not made.
+    let own = dir.path().join(format!("{}0f8fad5b", groups.prefix));
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("cpu.max"), "max 100000\n").unwrap();
     let group = groups.group(Path::new("/run/a/0f8fad5b"), SHAPE).unwrap();
-    let own = group.dir.clone();
+    assert_eq!(group.dir, own);
+    assert_eq!(read(&own.join("cpu.max")), "300000 100000");
+    assert!(!own.join("io.weight").exists());
     let name = own.file_name().unwrap().to_str().unwrap();
     assert!(name.starts_with(MACHINE) && name.ends_with("-0f8fad5b"), "{name}");
     assert_eq!(read(&own.join("memory.max")), ((2 * 1024 + OVERHEAD_MB) << 20).to_string());
@@ -177,6 +183,7 @@ fn launch(arguments: &[&str], log: &Path, group: Option<Group>) -> crate::proces
         inherited: Vec::new(),
         priority: Priority::Ordinary,
         group,
+        cell: crate::jail::Cell::open(),
     };
     launch.spawn().unwrap()
 }

@@ -1,5 +1,5 @@
 //! Named steps at which a test can have the process die, as a crash or a power cut would, or stand still while the test
-//! does something to a machine.
+//! does something to a machine; and named writes that a test can have fail.
 //!
 //! Without the feature `fault-injection` the calls are empty.
 
@@ -15,12 +15,19 @@ pub const POINTS: [&str; 8] = [
     "delete.merged",
 ];
 
+/// The writes that can be made to fail.
+pub const WRITES: [&str; 4] = ["ledger.write", "ledger.sync", "files.write", "files.sync"];
+
 /// The variable that names the step.
 pub const VARIABLE: &str = "AGENTISO_FAULT";
 
 /// The variable that names a socket. With it the process does not die at the step: it connects, says which step it is
 /// at, and goes on when the other side hangs up.
 pub const SOCKET: &str = "AGENTISO_FAULT_SOCKET";
+
+/// The variable that names a file, which is looked for at every step and write, so that a test can choose the next fault
+/// while the process runs. It says `die STEP`, `ENOSPC WRITE` or `EIO WRITE`, and is removed before that happens.
+pub const FILE: &str = "AGENTISO_FAULT_FILE";
 
 pub(crate) fn point(name: &str) {
     debug_assert!(POINTS.contains(&name), "{name} is not in the list of fault points");
@@ -30,6 +37,9 @@ pub(crate) fn point(name: &str) {
 /// The process has come to a step.
 #[cfg(feature = "fault-injection")]
 pub fn reached(name: &str) {
+    if ordered(&["die"], name).is_some() {
+        std::process::abort();
+    }
     if std::env::var_os(VARIABLE).is_none_or(|wanted| wanted != name) {
         return;
     }
@@ -37,6 +47,32 @@ pub fn reached(name: &str) {
         None => std::process::abort(),
         Some(socket) => hold(name, std::path::Path::new(&socket)),
     }
+}
+
+/// The process is about to write.
+#[cfg(feature = "fault-injection")]
+pub fn write(name: &str) -> std::io::Result<()> {
+    debug_assert!(WRITES.contains(&name), "{name} is not in the list of writes");
+    let error = match ordered(&["ENOSPC", "EIO"], name) {
+        None => return Ok(()),
+        Some("ENOSPC") => rustix::io::Errno::NOSPC,
+        Some(_) => rustix::io::Errno::IO,
+    };
+    Err(error.into())
+}
+
+/// Which of these faults the file orders for this place. The order is carried out once: whoever removes the file does it.
+#[cfg(feature = "fault-injection")]
+fn ordered<'a>(faults: &[&'a str], place: &str) -> Option<&'a str> {
+    carry_out(std::path::Path::new(&std::env::var_os(FILE)?), faults, place)
+}
+
+#[cfg(feature = "fault-injection")]
+fn carry_out<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Option<&'a str> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let (fault, wanted) = text.trim().split_once(' ')?;
+    let fault = faults.iter().find(|known| **known == fault)?;
+    (wanted == place && std::fs::remove_file(file).is_ok()).then_some(fault)
 }
 
 /// Nobody who listens is nobody who wants to be waited for: a step that is passed once more does not stop.
@@ -53,3 +89,26 @@ fn hold(name: &str, socket: &std::path::Path) {
 #[cfg(not(feature = "fault-injection"))]
 #[inline(always)]
 pub fn reached(_name: &str) {}
+
+#[cfg(not(feature = "fault-injection"))]
+#[inline(always)]
+pub fn write(_name: &str) -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(all(test, feature = "fault-injection"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_file_strikes_once_at_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("fault");
+        std::fs::write(&file, "ENOSPC ledger.write\n").unwrap();
+        let struck = |faults: &[&'static str], place| carry_out(&file, faults, place);
+        assert_eq!(struck(&["ENOSPC", "EIO"], "files.write"), None, "another place");
+        assert_eq!(struck(&["die"], "ledger.write"), None, "another fault");
+        assert_eq!(struck(&["ENOSPC", "EIO"], "ledger.write"), Some("ENOSPC"));
+        assert_eq!(struck(&["ENOSPC", "EIO"], "ledger.write"), None, "it is over");
+    }
+}

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::fault;
+
 /// What was done to which path when the system refused.
 #[derive(Debug, Error)]
 #[error("cannot {action} {}: {source}", path.display())]
@@ -51,7 +53,9 @@ pub fn write_durably(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = parent.join(format!(".{name}.{}", uuid::Uuid::new_v4().simple()));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        fault::write("files.write")?;
         file.write_all(content)?;
+        fault::write("files.sync")?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     })();
@@ -63,29 +67,9 @@ pub fn write_durably(path: &Path, content: &[u8]) -> Result<(), FileError> {
     sync_dir(parent)
 }
 
-/// How [`link_or_point`] made its entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Linked {
-    /// The data lives for as long as this entry does.
-    Hard,
-    /// The data lives elsewhere and must be kept there.
-    Symbolic,
-}
-
-/// Gives a file a second name, so that it outlives the removal of the first. Across file systems, or where the
-/// kernel forbids hard links to other people's files, the second name only points to the first.
-pub fn link_or_point(original: &Path, link: &Path) -> Result<Linked, FileError> {
-    match fs::hard_link(original, link) {
-        Ok(()) => Ok(Linked::Hard),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::PermissionDenied) =>
-        {
-            std::os::unix::fs::symlink(original, link)
-                .map_err(FileError::at("point to the disk with", link))?;
-            Ok(Linked::Symbolic)
-        }
-        Err(error) => Err(FileError::at("link", link)(error)),
-    }
+/// Gives a file a second name, so that it outlives the removal of the first.
+pub fn link(original: &Path, link: &Path) -> Result<(), FileError> {
+    fs::hard_link(original, link).map_err(FileError::at("link", link))
 }
 
 /// Removes a directory and what is in it. One that is not there is as good as removed.
@@ -94,6 +78,33 @@ pub fn remove_dir(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::at("remove", path)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// What is appended to the name of a directory that is on its way out.
+pub const DELETED: &str = ".deleted";
+
+/// The name that a directory has from the moment its removal was decided.
+pub fn deleted_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(DELETED);
+    PathBuf::from(name)
+}
+
+/// Removes a directory so that a crash leaves it whole, or under a name which says that it was meant to go. A rename
+/// needs no room, so this works on a full disk too. A directory that is not there is as good as removed.
+pub fn discard_dir(path: &Path) -> Result<(), FileError> {
+    let doomed = deleted_name(path);
+    // An earlier attempt may have come this far and no further.
+    remove_dir(&doomed)?;
+    match fs::rename(path, &doomed) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(FileError::at("mark as deleted", path)(error)),
+    }
+    if let Some(parent) = path.parent() {
+        sync_dir(parent)?;
+    }
+    remove_dir(&doomed)
 }
 
 /// Removes a file. One that is not there is as good as removed.
@@ -139,7 +150,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (original, link) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&original, "disk").unwrap();
-        assert_eq!(link_or_point(&original, &link).unwrap(), Linked::Hard);
+        super::link(&original, &link).unwrap();
         fs::remove_file(&original).unwrap();
         assert_eq!(fs::read(&link).unwrap(), b"disk");
         assert_eq!(fs::metadata(&link).unwrap().nlink(), 1);
@@ -160,6 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         remove_dir(&dir.path().join("x")).unwrap();
         remove_file(&dir.path().join("x")).unwrap();
+        discard_dir(&dir.path().join("x")).unwrap();
     }
 
     #[test]

@@ -17,14 +17,15 @@ use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
 use crate::agent::{AgentClient, AgentError};
 use crate::boot::BootError;
 use crate::boot::ladder::Ladder;
-use crate::boot::launch::{Host, Start, agent_socket, qmp_socket};
+use crate::boot::launch::{Host, Start, agent_socket, console_socket, qmp_socket};
 use crate::boot::rise::as_of_now;
 use crate::cgroup::Cgroups;
 use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
 use crate::fault;
 use crate::files::FileError;
 use crate::hex;
-use crate::machine::{Machine, Parts, room};
+use crate::jail::{self, Jail, JailError};
+use crate::machine::{Console, Machine, Parts, room};
 use crate::process::{MachineRecord, Process, ProcessError, host_boot_id};
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
@@ -66,6 +67,9 @@ pub struct HypervisorSettings {
     pub probe_file: PathBuf,
     /// Where every machine gets a group of its own; `None`: machines have none.
     pub cgroups: Option<Cgroups>,
+    pub jail: config::Jail,
+    /// Whether guests may run machines themselves.
+    pub nested: bool,
 }
 
 #[derive(Debug, Error)]
@@ -76,6 +80,8 @@ pub enum HypervisorError {
     File(#[from] FileError),
     #[error("vm.accelerator is set to kvm, but KVM does not work here: {reason}")]
     NoKvm { reason: String },
+    #[error("vm.jail is set to required, but {reason}. Either {}, or set the key to auto", reason.fix())]
+    NoJail { reason: JailError },
 }
 
 #[derive(Debug, Error)]
@@ -100,6 +106,9 @@ pub struct HostFacts {
     pub qemu_path: PathBuf,
     pub transport: &'static str,
     pub storage: &'static str,
+    pub jail: Jail,
+    /// Why it is none, if it is.
+    pub jail_reason: String,
 }
 
 /// Machines on this host. Clones share everything.
@@ -115,21 +124,47 @@ struct Inner {
     verdict: Verdict,
     templates: Templates,
     run_dir: PathBuf,
+    jail_reason: String,
 }
 
 impl Hypervisor {
     /// Finds QEMU and settles which accelerator it uses; that may take a probe boot.
-    pub async fn open(settings: HypervisorSettings) -> Result<Self, HypervisorError> {
+    pub async fn open(mut settings: HypervisorSettings) -> Result<Self, HypervisorError> {
         let qemu = Qemu::find(&settings.qemu_binary).await?;
         let cpu = HostCpu::read()?;
         let hashes = (sha256_of(&settings.kernel).await?, sha256_of(&settings.initrd).await?);
-        let verdict = settle(&settings, &qemu, &cpu, &hashes.0).await?;
-        let inputs = HostInputs::new(&qemu, verdict.accelerator, &cpu, hashes, &settings.kernel_append);
-        let host = host(&settings, &qemu, &cpu, verdict.accelerator);
+        let (jail, jail_reason) = match jail::find(&qemu.path, settings.jail).await {
+            Ok(jail) => (jail, jail.describe().to_owned()),
+            Err(reason) if settings.jail == config::Jail::Required => {
+                return Err(HypervisorError::NoJail { reason });
+            }
+            Err(reason) => (Jail::None, reason.to_string()),
+        };
+        for (file, sha256) in [(&mut settings.kernel, &hashes.0), (&mut settings.initrd, &hashes.1)] {
+            *file = jail::readable_copy(jail, file, &settings.templates_dir, sha256)?;
+        }
+        let verdict = settle(&settings, &qemu, &cpu, jail, &hashes.0).await?;
+        let inputs = HostInputs::new(
+            &qemu,
+            (verdict.accelerator, settings.nested),
+            &cpu,
+            hashes,
+            &settings.kernel_append,
+        );
+        let host = host(&settings, &qemu, &cpu, jail, verdict.accelerator);
         let store = Store::open(&settings.templates_dir)?;
         let templates =
             Templates::new(host.clone(), inputs.clone(), store, settings.run_dir.clone(), settings.templates);
-        Ok(Self { inner: Arc::new(Inner { host, inputs, verdict, templates, run_dir: settings.run_dir }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                host,
+                inputs,
+                verdict,
+                templates,
+                run_dir: settings.run_dir,
+                jail_reason,
+            }),
+        })
     }
 
     pub fn facts(&self) -> HostFacts {
@@ -140,6 +175,8 @@ impl Hypervisor {
             qemu_path: self.inner.host.qemu.path.clone(),
             transport: "virtio-serial",
             storage: "qcow2",
+            jail: self.inner.host.jail,
+            jail_reason: self.inner.jail_reason.clone(),
         }
     }
 
@@ -285,13 +322,16 @@ impl Hypervisor {
         spec: &MachineSpec,
         machine: Option<&Machine>,
         snapshot: SnapshotId,
+        cancelled: &CancellationToken,
     ) -> Result<Comparison, SnapshotError> {
         let dir = &spec.data_dir;
-        let Some(machine) = machine else { return compare::compare(dir, snapshot, None).await };
+        let Some(machine) = machine else {
+            return compare::compare(dir, snapshot, None, cancelled).await;
+        };
         // What a running machine writes to cannot be read from outside: it is frozen in a snapshot for the time.
         let now = SnapshotId::random();
         self.snapshot(spec, machine, now, false, &Progress::silent()).await?;
-        let compared = compare::compare(dir, snapshot, Some(now)).await;
+        let compared = compare::compare(dir, snapshot, Some(now), cancelled).await;
         self.delete_snapshot(spec, Some(machine), now).await?;
         compared
     }
@@ -371,6 +411,14 @@ impl Hypervisor {
         }
         let qmp = QmpClient::connect(&qmp_socket(&spec.run_dir)).await?;
         let events = qmp.events();
+        let console = match Console::follow(&console_socket(&spec.run_dir), &spec.console_log()) {
+            Ok(console) => Some(console),
+            Err(error) => {
+                // One that an older agentiso started writes its log itself.
+                tracing::debug!(workspace = %spec.id, %error, "its console cannot be listened to");
+                None
+            }
+        };
         // Whoever paused it for a moment is gone.
         qmp.wake().await?;
         let agent_socket = agent_socket(&spec.run_dir);
@@ -392,6 +440,7 @@ impl Hypervisor {
             agent,
             agent_socket,
             run_dir: spec.run_dir.clone(),
+            console,
             console_log: spec.console_log(),
             stderr_log: spec.stderr_log(),
         });
@@ -404,6 +453,11 @@ impl Hypervisor {
     /// Machines of ours that are not among the known ones. Those started by this process are not strays.
     pub fn find_strays(&self, known: &HashSet<MachineRecord>) -> Result<Vec<Stray>, FileError> {
         strays::find_strays(&self.inner.run_dir, known)
+    }
+
+    /// What a copy of a machine's memory takes on the host's disk at most while it is made.
+    pub fn bytes_while_copying(&self, machine_bytes: u64) -> u64 {
+        crate::snapshot::bytes_while_copying(self.inner.host.qemu.version, machine_bytes)
     }
 
     /// What a workspace's disk and its snapshots take and offer.
@@ -423,7 +477,7 @@ async fn stalls(mut events: broadcast::Receiver<Event>) {
     }
 }
 
-fn host(settings: &HypervisorSettings, qemu: &Qemu, cpu: &HostCpu, accelerator: Chosen) -> Host {
+fn host(settings: &HypervisorSettings, qemu: &Qemu, cpu: &HostCpu, jail: Jail, accelerator: Chosen) -> Host {
     Host {
         qemu: qemu.clone(),
         accelerator,
@@ -432,6 +486,8 @@ fn host(settings: &HypervisorSettings, qemu: &Qemu, cpu: &HostCpu, accelerator: 
         kernel_args: kernel_args(accelerator, cpu.tsc_khz, &settings.kernel_append),
         boot_timeout: settings.boot_timeout,
         cgroups: settings.cgroups.clone(),
+        jail,
+        nested: settings.nested,
     }
 }
 
@@ -440,6 +496,7 @@ async fn settle(
     settings: &HypervisorSettings,
     qemu: &Qemu,
     cpu: &HostCpu,
+    jail: Jail,
     kernel_sha256: &str,
 ) -> Result<Verdict, HypervisorError> {
     let tcg = |reason: String| Verdict { accelerator: Chosen::Tcg, reason };
@@ -466,7 +523,7 @@ async fn settle(
     let verdict = match accelerator::recall(&settings.probe_file, &key) {
         Some(verdict) => verdict,
         None => {
-            let verdict = probe(settings, qemu, cpu).await?;
+            let verdict = probe(settings, qemu, cpu, jail).await?;
             accelerator::remember(&settings.probe_file, &key, &verdict)?;
             verdict
         }
@@ -482,8 +539,9 @@ async fn probe(
     settings: &HypervisorSettings,
     qemu: &Qemu,
     cpu: &HostCpu,
+    jail: Jail,
 ) -> Result<Verdict, HypervisorError> {
-    let host = host(settings, qemu, cpu, Chosen::Kvm);
+    let host = host(settings, qemu, cpu, jail, Chosen::Kvm);
     let id = WorkspaceId::random();
     let run_dir = settings.run_dir.join(format!("t-{}", id.short()));
     let start = Start {
@@ -491,7 +549,7 @@ async fn probe(
         shape: PROBE_SHAPE,
         memory: Memory::Private,
         begin: Begin::Boot,
-        disk: None,
+        layers: Vec::new(),
         card: None,
         console_log: run_dir.join("console.log"),
         stderr_log: run_dir.join("stderr.log"),

@@ -24,6 +24,7 @@ pub mod files;
 mod hex;
 pub mod host_memory;
 pub mod hypervisor;
+pub mod jail;
 pub mod machine;
 pub mod process;
 pub mod progress;

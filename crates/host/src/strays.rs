@@ -1,6 +1,6 @@
 //! Processes of ours that nobody knows any more: what a daemon that was killed in the middle of its work left.
 //!
-//! A process is ours if this user runs it, its `-name` is one of ours and its `-pidfile` lies in our run
+//! A process is ours if this user runs it, or the user that root gave it, its `-name` is one of ours and its `-pidfile` lies in our run
 //! directory. Anything else, including machines of another daemon with another run directory, is left alone.
 
 use std::collections::HashSet;
@@ -15,11 +15,17 @@ use agentiso_core::ids::WorkspaceId;
 use thiserror::Error;
 
 use crate::files::{self, FileError};
+use crate::jail::uid_of;
 use crate::process::{MachineRecord, Process, ProcessError, host_boot_id, start_time_of};
 use crate::qemu::argv::NAME_PREFIX;
 
+const ROOT: u32 = 0;
+
 /// A killed process is gone as soon as the kernel has taken its memory back.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// What the run directory of a template's build begins with.
+const TEMPLATE_BUILD: &str = "t-";
 
 #[derive(Debug, Error)]
 pub enum StrayError {
@@ -37,6 +43,14 @@ pub struct Stray {
     pub record: MachineRecord,
     pub id: WorkspaceId,
     pub run_dir: PathBuf,
+}
+
+impl Stray {
+    /// Whether it was started to make a template, and so holds nothing of anybody's.
+    pub fn is_template_build(&self) -> bool {
+        let name = self.run_dir.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name.starts_with(TEMPLATE_BUILD))
+    }
 }
 
 /// The machines below `run_root` that are not among the known ones, nor started by this very process.
@@ -59,10 +73,12 @@ fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
         // Processes end while we look; what cannot be read any more is no stray.
         let Ok(meta) = entry.metadata() else { continue };
         let Ok(cmdline) = fs::read(entry.path().join("cmdline")) else { continue };
-        if meta.uid() != us || parent_of(&entry.path()) == Some(our_pid) {
+        let Some((id, run_dir)) = recognise(&cmdline, run_root) else { continue };
+        // A machine of root's has a user of its own, which follows from its id.
+        let is_ours = meta.uid() == us || (us == ROOT && meta.uid() == uid_of(id));
+        if !is_ours || parent_of(&entry.path()) == Some(our_pid) {
             continue;
         }
-        let Some((id, run_dir)) = recognise(&cmdline, run_root) else { continue };
         let Some(start_time) = start_time_of(pid) else { continue };
         found.push(Stray {
             record: MachineRecord { pid, start_time, boot_id: boot_id.clone() },
@@ -118,19 +134,20 @@ fn stray_dirs(root: &Path, known: &HashSet<String>, is_ours: impl Fn(&str) -> bo
         .collect()
 }
 
-/// Data directories of workspaces that are not in the ledger.
-pub fn stray_data_dirs(workspaces: &Path, known: &HashSet<WorkspaceId>) -> Vec<PathBuf> {
-    let names = known.iter().map(WorkspaceId::to_string).collect();
-    stray_dirs(workspaces, &names, |name| name.parse::<WorkspaceId>().is_ok_and(|id| id.to_string() == name))
-}
-
-/// Socket directories of machines that are not in the ledger: a workspace's, or those of a template's build.
+/// Socket directories of machines that are not among the known ones: a workspace's, or those of a template's build.
 pub fn stray_run_dirs(run_root: &Path, known: &HashSet<WorkspaceId>) -> Vec<PathBuf> {
     let names = known.iter().map(WorkspaceId::short).collect();
     let is_short = |name: &str| {
         name.len() == 8 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     };
-    stray_dirs(run_root, &names, |name| is_short(name.strip_prefix("t-").unwrap_or(name)))
+    let mut found =
+        stray_dirs(run_root, &names, |name| is_short(name.strip_prefix(TEMPLATE_BUILD).unwrap_or(name)));
+    // The directory of the socket of its network card.
+    found.extend(stray_dirs(run_root, &HashSet::new(), |name| {
+        let short = name.strip_prefix("n-").and_then(|name| name.strip_suffix(".d"));
+        short.is_some_and(|short| is_short(short) && !names.contains(short))
+    }));
+    found
 }
 
 #[cfg(test)]
@@ -178,8 +195,6 @@ mod tests {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         fs::write(dir.path().join(WorkspaceId::random().to_string()), "a file").unwrap();
-        let found = stray_data_dirs(dir.path(), &HashSet::from([known]));
-        assert_eq!(found, [dir.path().join(unknown.to_string())]);
         assert_eq!(stray_run_dirs(dir.path(), &HashSet::new()), [dir.path().join(unknown.short())]);
         assert_eq!(stray_run_dirs(dir.path(), &HashSet::from([unknown])), Vec::<PathBuf>::new());
     }

@@ -15,6 +15,7 @@ use agentiso_host::carry::{
 };
 use agentiso_host::command::Invocation;
 use agentiso_host::disk::{Qcow2Storage, Storage};
+use agentiso_host::jail::Jail;
 use agentiso_host::{MachineSpec, Progress, Rung};
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
@@ -58,6 +59,11 @@ fn facts() -> Facts {
 }
 
 /// A directory in which disks are made, exported and imported.
+/// The jail that this user has here.
+fn jail() -> Jail {
+    if rustix::process::geteuid().is_root() { Jail::Users } else { Jail::UserNamespace }
+}
+
 struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -85,13 +91,13 @@ impl Bench {
 
     async fn export(&self, disk: &Path, replace: bool) -> Result<Exported, CarryError> {
         let target = Target { path: self.path("file"), replace };
-        let source = Source { disk, memory: None, scratch: self.0.path() };
+        let source = Source { disk, memory: None, scratch: self.0.path(), jail: jail() };
         export(source, facts(), &target, &Progress::silent()).await
     }
 
     async fn import(&self, snapshot: SnapshotId) -> Result<Imported, CarryError> {
         let (file, directory) = (self.path("file"), self.path("volume"));
-        let wanted = Import { file: &file, directory: &directory, snapshot, host: None };
+        let wanted = Import { file: &file, directory: &directory, snapshot, host: None, jail: jail() };
         import(wanted, &Progress::silent(), &CancellationToken::new()).await
     }
 
@@ -245,7 +251,7 @@ async fn whoever_gives_up_finds_nothing_left() {
     cancel.cancel();
     let (file, directory) = (bench.path("file"), bench.path("volume"));
     let snapshot = SnapshotId::random();
-    let wanted = Import { file: &file, directory: &directory, snapshot, host: None };
+    let wanted = Import { file: &file, directory: &directory, snapshot, host: None, jail: jail() };
     let error = import(wanted, &Progress::silent(), &cancel).await.unwrap_err();
     assert!(matches!(error, CarryError::Cancelled), "{error}");
     assert_eq!(bench.names(), before);

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use agentiso_host::{BootError, ExitCause, Progress, Rung};
+use agentiso_host::{BootError, ExitCause, Hypervisor, Progress, Rung};
 use common::{SMALL, TestHost, sh};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,6 +48,19 @@ async fn the_first_machine_boots_and_later_ones_are_restored() {
     );
     eprintln!("bare template {:?}, with first command {:?}", again.boot_time, began.elapsed());
     again.machine.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_boot_timeout_does_not_bound_templates() {
+    let artefacts = artefacts_or_skip!();
+    let mut host = TestHost::fresh(&artefacts).await;
+    host.settings.boot_timeout = Duration::from_millis(1);
+    host.hypervisor = Hypervisor::open(host.settings.clone()).await.unwrap();
+    let failed = host.hypervisor.create(&host.spec(SMALL), &Progress::silent()).await.unwrap_err();
+    assert!(failed.to_string().contains("vm.boot_timeout_secs"), "{failed}");
+    // The failed boot has asked for both templates already.
+    host.ensure_image(SMALL).await;
+    assert_eq!(host.hypervisor.templates().list().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

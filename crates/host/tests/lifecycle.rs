@@ -44,7 +44,7 @@ async fn a_machine_that_does_not_go_off_when_asked_is_ended_by_force() {
     let host = TestHost::sharing(&artefacts).await;
     host.ensure_image(SMALL).await;
     // A guest that stands still hears nobody, and QEMU is told to quit; a QEMU that does is killed.
-    for (stopped, cause) in [("guest", ExitCause::Quit), ("qemu", ExitCause::Signal(9))] {
+    for (stopped, cause) in [("guest", ExitCause::Quit), ("qemu", ExitCause::Killed)] {
         let machine = host.create(&host.spec(SMALL)).await.machine;
         match stopped {
             "guest" => drop(machine.qmp().execute("stop", None).await.unwrap()),
@@ -77,7 +77,21 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     let record = machine.record().clone();
     assert_eq!(*records.lock().unwrap(), std::slice::from_ref(&record), "the process was announced");
     let pid = sh(&machine, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
+    let chatter = "while :; do echo chatter; sleep 0.02; done >/dev/console";
+    sh(&machine, &format!("setsid sh -c '{chatter}' >/dev/null 2>&1 &")).await;
+    let printed = || std::fs::metadata(spec.console_log()).map_or(0, |log| log.len());
+    let grows = async |before: u64| {
+        while printed() <= before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(4 * SOON, grows(printed() + 100)).await.expect("its console is written down");
     drop(machine);
+    // Whatever was read already is written.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let unwatched = printed();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(printed(), unwatched, "nobody listens, so nothing is kept");
 
     let later = MachineRecord { start_time: record.start_time + 1, ..record.clone() };
     assert!(matches!(host.hypervisor.attach(&spec, &later).await, Err(AttachError::Gone)));
@@ -89,6 +103,7 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     let machine = host.hypervisor.attach(&spec, &record).await.unwrap();
     assert_eq!(sh(&machine, &format!("cat /proc/{pid}/comm")).await, "sleep");
     eprintln!("attached and first command {:?}", began.elapsed());
+    tokio::time::timeout(4 * SOON, grows(unwatched)).await.expect("its console is written down again");
     machine.kill().await;
     assert!(matches!(host.hypervisor.attach(&spec, &record).await, Err(AttachError::Gone)));
 }

@@ -3,10 +3,14 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_host::disk::{Qcow2Storage, Storage};
+use agentiso_host::qmp::LONGEST_PAUSE;
 use agentiso_host::{Progress, Rung};
 use common::{SMALL, TestHost, sh, start_counter, wait_for_count};
 use tokio::time::Instant;
@@ -231,4 +235,58 @@ async fn a_guest_that_has_used_up_its_disk_stands_still_and_goes_on_when_there_i
     let sum = tokio::time::timeout(Duration::from_secs(120), writing).await.unwrap().unwrap();
     assert_eq!(sum, sh(&machine, "head -c 30000000 /dev/zero | tr '\\0' x | sha256sum").await);
     machine.kill().await;
+}
+
+/// What copies of memory take in this process at present.
+fn copy_bytes() -> u64 {
+    let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let copies = descriptors.filter(|entry| {
+        std::fs::read_link(entry.path()).is_ok_and(|name| name.to_string_lossy().contains("agentiso-memory"))
+    });
+    copies.filter_map(|entry| std::fs::metadata(entry.path()).ok()).map(|meta| meta.blocks() * 512).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn busy_guest_snapshot_stays_within_its_ram() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    // Changes a byte of every page, again and again, so that there is always something left to copy.
+    let write = "$x = q(x) x 120_000_000; \
+                 for (;;) { for ($i = 0; $i < 120_000_000; $i += 4096) { vec($x, $i, 8) ^= 1 } }";
+    sh(&machine, &format!("setsid perl -e '{write}' >/dev/null 2>&1 &")).await;
+    sh(&machine, "until [ $(sed -n 's/^MemAvailable: *//p' /proc/meminfo | tr -dc 0-9) -lt 120000 ]; do sleep 0.2; done")
+        .await;
+    start_counter(&machine).await;
+    let peak = Arc::new(AtomicU64::new(0));
+    let watching = tokio::spawn({
+        let peak = Arc::clone(&peak);
+        async move {
+            let mut tick = tokio::time::interval(Duration::from_millis(10));
+            loop {
+                tick.tick().await;
+                peak.fetch_max(copy_bytes(), Ordering::Relaxed);
+            }
+        }
+    });
+    let id = SnapshotId::random();
+    let began = Instant::now();
+    let taken = host.hypervisor.snapshot(&spec, &machine, id, true, &Progress::silent()).await;
+    watching.abort();
+    let (pause, peak) = (taken.unwrap(), peak.load(Ordering::Relaxed));
+    eprintln!("busy guest: {:?}, stopped for {pause:?}, copy of {} MB at most", began.elapsed(), peak >> 20);
+    assert!(pause < LONGEST_PAUSE, "{pause:?}");
+    let ram = u64::from(SMALL.memory_mb) << 20;
+    assert!(peak > 0 && peak < ram + ram / 16, "{} MB for {} MB of RAM", peak >> 20, SMALL.memory_mb);
+    // The source lives on, and what was copied is one moment of it.
+    let count = wait_for_count(&machine, 1).await;
+    wait_for_count(&machine, count + 5).await;
+    let (_, fork) = host.fork(&spec, id).await;
+    assert_eq!((fork.rung, &fork.warning), (Rung::Memory, &None));
+    let count = wait_for_count(&fork.machine, 1).await;
+    wait_for_count(&fork.machine, count + 5).await;
+    machine.kill().await;
+    fork.machine.kill().await;
 }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use cpio::newc::{self, ModeFileType};
@@ -38,6 +38,32 @@ pub enum InitramfsError {
     Archive { source: io::Error },
     #[error("the guest agent is not an ELF executable")]
     NotAnAgent,
+    #[error("vm.initrd_path: {path} is not an initramfs, which is a cpio archive, compressed or not")]
+    NotAnInitramfs { path: PathBuf },
+}
+
+/// How an initramfs can begin: a cpio archive, or what kernels decompress.
+const SIGNATURES: [&[u8]; 9] = [
+    b"070701",
+    b"070702",
+    b"\x1f\x8b",
+    b"BZh",
+    b"\x5d\0\0",
+    b"\xfd7zXZ\0",
+    b"\x89LZO",
+    b"\x02\x21\x4c\x18",
+    b"\x28\xb5\x2f\xfd",
+];
+
+/// A file that the configuration names instead of ours. A kernel that is given something else ends in a panic about its
+/// root file system, from which nobody could tell the key.
+pub fn configured(path: &Path) -> Result<PathBuf, InitramfsError> {
+    let mut start = Vec::new();
+    fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start)).at("read", path)?;
+    match SIGNATURES.iter().any(|signature| start.starts_with(signature)) {
+        true => Ok(path.to_owned()),
+        false => Err(InitramfsError::NotAnInitramfs { path: path.to_owned() }),
+    }
 }
 
 /// The initramfs for a kernel and an agent; made if it is not there. Its name is a digest of its contents.
@@ -190,7 +216,7 @@ mod tests {
             let entry =
                 (reader.entry().name().to_owned(), reader.entry().mode(), reader.entry().rdev_minor());
             let mut data = Vec::new();
-            io::Read::read_to_end(&mut reader, &mut data).unwrap();
+            reader.read_to_end(&mut data).unwrap();
             found.insert(entry.0, (entry.1, entry.2, data));
             rest = reader.finish().unwrap();
         }
@@ -220,5 +246,25 @@ mod tests {
         let second = ensure(&dirs, &kernel, b"\x7fELF agent").await.unwrap();
         assert_eq!((&first, made), (&second, fs::metadata(&second).unwrap().modified().unwrap()));
         assert!(matches!(ensure(&dirs, &kernel, b"").await, Err(InitramfsError::NotAnAgent)));
+        assert_eq!(configured(&first).unwrap(), first);
+    }
+
+    #[test]
+    fn configured_file_must_be_an_initramfs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("initrd.img");
+        assert!(matches!(configured(&path), Err(InitramfsError::Fs(_))));
+        for (content, is_one) in
+            [(&b""[..], false), (b"a note", false), (b"070701000", true), (b"\x28\xb5\x2f\xfd.", true)]
+        {
+            fs::write(&path, content).unwrap();
+            let found = configured(&path);
+            assert_eq!(found.is_ok(), is_one, "{found:?}");
+        }
+        let error = {
+            fs::write(&path, "x").unwrap();
+            configured(&path).unwrap_err().to_string()
+        };
+        assert!(error.contains("vm.initrd_path") && error.contains("initrd.img"), "{error}");
     }
 }

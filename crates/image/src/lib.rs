@@ -50,5 +50,5 @@ pub use progress::{Phase, Progress, Reporter, silent};
 pub use publish::PublishError;
 pub use recipe::Recipe;
 pub use source::{Dirs, KernelSource, PackageSource};
-pub use stage::StageError;
+pub use stage::{StageError, unpack_tar};
 pub use store::{Image, get, list, remove};

@@ -34,8 +34,12 @@ impl Answer {
         Self { text, structured, note: None }
     }
 
+    /// A further note follows the earlier one.
     pub(crate) fn with_note(mut self, note: String) -> Self {
-        self.note = Some(note);
+        self.note = Some(match self.note {
+            Some(earlier) => format!("{earlier} {note}"),
+            None => note,
+        });
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
-use agentiso_core::names::WorkspaceRef;
+use agentiso_core::names::{WorkspaceName, WorkspaceRef};
 use agentiso_core::suggest::nearest;
 use agentiso_daemon::{Session, SessionKind};
 use futures::stream::{self, BoxStream};
@@ -11,6 +11,7 @@ use rmcp::model::{
     CallToolResult, CompleteRequestParams, CompleteResult, ErrorData, GetPromptResult, JsonObject,
     ListResourcesResult, Prompt, ResourceContents, ResourceTemplate, Tool as ListedTool,
 };
+use serde_json::Value;
 
 use crate::answer::{Answer, Failure};
 use crate::args::{Implied, Reader};
@@ -67,6 +68,45 @@ impl Own {
     }
 }
 
+/// Arguments that name workspaces to work on, one or several.
+const NAMES_WORKSPACES: &[&str] = &[
+    "workspace_id",
+    "workspace_ids",
+    "source_workspaces",
+    "target_workspace",
+    "golden_workspace",
+    "merge_target",
+];
+
+/// Tools that decide for themselves whose workspace they take.
+const DECIDES_ON_OWNER: &[&str] = &["workspace_adopt", "workspace_destroy"];
+
+/// The workspaces that a call wants to work on, as far as they can be read.
+fn wanted(tool: &Tool, arguments: Option<&JsonObject>) -> Vec<WorkspaceRef> {
+    if DECIDES_ON_OWNER.contains(&tool.name) {
+        return Vec::new();
+    }
+    let given = NAMES_WORKSPACES.iter().filter_map(|name| arguments?.get(*name));
+    let texts = given.flat_map(|value| {
+        let several = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+        several.chain(value.as_str())
+    });
+    texts.map(WorkspaceRef::parse).collect()
+}
+
+/// Takes over what an earlier session left without an owner before the call runs, and tells so with its answer.
+async fn with_ownerless(session: Session, wanted: Vec<WorkspaceRef>, running: registry::Running) -> Outcome {
+    let adopted = session.adopt_ownerless(&wanted).await;
+    let answer = running.await?;
+    if adopted.is_empty() {
+        return Ok(answer);
+    }
+    let names: Vec<&str> = adopted.iter().map(WorkspaceName::as_str).collect();
+    Ok(answer.with_note(format!("Adopted, because its session has ended: {}.", names.join(", "))))
+}
+
+type Outcome = Result<Answer, Failure>;
+
 /// What a call is answered with. Every error is counted, and so is a panic, which then goes on to whoever waits for the
 /// call and answers in its place.
 async fn counted(running: registry::Running, count: impl Fn(&'static str)) -> CallToolResult {
@@ -116,8 +156,9 @@ impl Offer for Own {
         };
         let session = self.session.clone();
         let count = move |code| session.count_error(code);
+        let wanted = wanted(tool, asked.arguments.as_ref());
         let running = match (tool.prepare)(Reader::new(tool.slots, asked.arguments), call) {
-            Ok(running) => running,
+            Ok(running) => with_ownerless(self.session.clone(), wanted, running).boxed(),
             Err(invalid) => std::future::ready(Err(Failure::invalid(tool.name, invalid))).boxed(),
         };
         Ok(counted(running, count).boxed())

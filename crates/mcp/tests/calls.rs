@@ -59,8 +59,6 @@ async fn what_a_session_leaves_behind_can_be_adopted() {
     let (world, client) = session_with_workspace().await;
     client.close().await;
     let mut heir = Client::initialized(world.session(), "full", false).await;
-    let refused = heir.call("workspace_info", on("web", json!({}))).await;
-    assert!(text(&refused).contains("workspace_adopt"), "{refused}");
     let adopted = heir.call("workspace_adopt", json!({})).await;
     assert_eq!(adopted["structuredContent"]["adopted_count"], 1);
     assert_eq!(adopted["structuredContent"]["adopted"][0]["name"], "web");
@@ -253,16 +251,18 @@ async fn costly_calls_are_limited_for_all_sessions_together_and_bad_arguments_co
         let bad = client.call("workspace_create", json!({"vcpus": "many"})).await;
         assert_eq!(bad["structuredContent"]["code"], "invalid_arguments");
     }
-    for name in ["one", "two", "three"] {
+    for number in 0..20 {
+        let name = if number == 0 { "one" } else { "brief" };
         let made = client.call("workspace_create", json!({"name": name, "memory_mb": 256})).await;
         assert_eq!(made["isError"], false, "{made}");
+        client.call("workspace_destroy", json!({"workspace_id": "brief"})).await;
     }
     let mut second = Client::initialized(world.session(), "full", false).await;
     let refused = second.call("workspace_create", json!({"name": "four"})).await;
     assert_eq!(refused["structuredContent"]["code"], "rate_limited");
     assert_eq!(refused["structuredContent"]["retryable"], true);
     assert!(text(&refused).contains("rate limit") && text(&refused).contains("1 per minute"), "{refused}");
-    for _ in 0..10 {
+    for _ in 0..100 {
         client.call("exec", on("one", json!({"command": "echo x"}))).await;
     }
     let refused = client.call("exec", on("one", json!({"command": "echo x"}))).await;

@@ -166,7 +166,7 @@ fn fits_its_action(tool: &str, arguments: &Value) -> bool {
         },
         "vault" => fits_vault(arguments),
         "team" => fits_team(arguments),
-        "workspace_create" => is_policy(&arguments["network_policy"]),
+        "workspace_create" | "workspace_prepare" => is_policy(&arguments["network_policy"]),
         "network_policy" => {
             let mut policy = arguments.clone();
             let fields = policy.as_object_mut().unwrap();

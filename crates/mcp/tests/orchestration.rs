@@ -77,7 +77,7 @@ async fn preparing_twice_is_preparing_once() {
     let again = &again["structuredContent"];
     assert_eq!((&again["workspace_id"], &again["reused_existing"]), (&made["workspace_id"], &json!(true)));
     let info = client.call("workspace_info", json!({"workspace_id": "gold"})).await;
-    assert_eq!(info["structuredContent"]["network"]["allow_internet"], true);
+    assert_eq!(info["structuredContent"]["network"]["allow_internet"], false, "it is closed again");
     assert_eq!(info["structuredContent"]["state"], "running");
 }
 

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
@@ -26,6 +27,13 @@ async fn opened(ports: &Ports, id: WorkspaceId) {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), open).await.expect("somebody listens");
+}
+
+/// The file of a member's inbox.
+fn inbox(state_file: &Path, role: &str) -> PathBuf {
+    let mail = state_file.with_file_name("mail");
+    let mut teams = std::fs::read_dir(&mail).unwrap();
+    teams.next().unwrap().unwrap().path().join(format!("{role}.log"))
 }
 
 fn get(path: &str) -> String {
@@ -87,18 +95,21 @@ async fn a_message_is_given_inside_or_outside_and_stays_if_the_program_dies() {
 async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
     let (mut t, ports, bob) = team().await;
     t.send("web", "ann", "bob", "precious").await;
-    let ledger = || std::fs::read_to_string(t.world.state_file()).unwrap();
-    let before = ledger();
-    assert!(before.contains("precious"));
+    let state = t.world.state_file();
+    let inbox = inbox(&state, "bob");
+    let mail = || String::from_utf8_lossy(&std::fs::read(&inbox).unwrap()).into_owned();
+    let ledger = || std::fs::read_to_string(&state).unwrap();
+    let before = (mail(), ledger());
+    assert!(before.0.contains("precious") && !before.1.contains("precious"), "{before:?}");
     for _ in 0..5 {
         // The one before may not be known to have gone yet; then there is nothing to give.
         let (status, _) = read(&ports.ask(bob, Program::Dies, &get("/messages")).await);
         assert_eq!(status, 200);
     }
-    assert_eq!(ledger(), before);
+    assert_eq!((mail(), ledger()), before);
     let handed_over = async {
         while read(&ports.ask(bob, Program::Reads, &get("/messages")).await).1["count"] != 1 {}
-        while ledger().contains("precious") {
+        while mail().contains("precious") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -107,13 +118,15 @@ async fn a_program_that_asks_and_goes_away_costs_no_write_and_no_message() {
 
 #[tokio::test]
 async fn what_is_wrong_on_the_host_is_not_told_inside() {
-    let (t, ports, bob) = team().await;
-    let state = t.world.state_file();
-    std::os::unix::fs::symlink("/dev/full", state.with_extension("json.tmp")).unwrap();
+    let (mut t, ports, bob) = team().await;
+    // Where the team's mail is: bob has some, ann has none yet.
+    t.send("web", "ann", "bob", "first").await;
+    let inbox = inbox(&t.world.state_file(), "bob").with_file_name("ann.log");
+    std::os::unix::fs::symlink("/dev/full", inbox).unwrap();
     let letter = post(&json!({"to": "ann", "content": "x"}));
     let answer = ports.ask(bob, Program::Reads, &letter).await;
     assert_eq!((read(&answer).0, &read(&answer).1["error"]["code"]), (503, &json!("unavailable")));
-    assert!(!answer.contains("state.json"), "{answer}");
+    assert!(!answer.contains("ann.log"), "{answer}");
 }
 
 #[tokio::test]

@@ -211,10 +211,13 @@ async fn creates_and_messages_are_counted() {
     let text = refused["content"][0]["text"].as_str().unwrap();
     assert!(sent >= 50 && text.contains("300 per minute"), "{sent}: {text}");
 
-    let world = support::world_with("[rate_limit]\nteam_message_per_minute = 1\n").await;
+    let limits = "[rate_limit]\ncreate_per_minute = 1\nteam_message_per_minute = 1\n";
+    let world = support::world_with(limits).await;
     let mut client = Client::initialized(world.session(), "team", false).await;
-    for name in ["a", "b", "c"] {
-        done(&mut client, create(name, &["ann", "bob"])).await;
+    done(&mut client, create("a", &["ann", "bob"])).await;
+    for _ in 1..20 {
+        done(&mut client, create("b", &["ann"])).await;
+        done(&mut client, json!({"action": "destroy", "name": "b"})).await;
     }
     assert_eq!(code(&mut client, create("d", &["ann"])).await, "rate_limited");
     let message = json!({"action": "message", "name": "a", "agent": "ann", "to": "bob", "content": "x"});

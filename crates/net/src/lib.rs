@@ -14,6 +14,7 @@
 //! The guest is hostile: whatever it sends is bounded, parsed without panics, and told apart by its seat alone.
 
 pub mod bridge;
+mod budget;
 pub mod dns;
 pub mod gateway;
 mod life;

@@ -9,6 +9,8 @@
 //!
 //! The link's codec does no I/O; [`io`] wraps it for tokio. Nothing here opens, spawns or waits by itself.
 
+pub mod bounds;
+pub mod codec;
 pub mod error;
 pub mod io;
 pub mod limits;

@@ -23,7 +23,7 @@ mod wait;
 mod workspace;
 
 pub use client::{Client, Pending, RpcReply, ToolResult};
-pub use host::{HostOptions, TestHost};
+pub use host::{HostOptions, TestHost, UNPRIVILEGED_CAPABILITIES};
 pub use process::{Process, processes_mentioning};
 pub use skip::{record_skip, test_cache};
 pub use wait::{LONG, eventually};

@@ -18,6 +18,16 @@ pub enum TreeError {
     /// The archive could not be written or read on: whoever has the other end of it says why.
     #[error("the archive was cut off: {0}")]
     Archive(#[source] io::Error),
+    /// A symbolic link that is not wanted.
+    #[error(
+        "{path} is a symbolic link to {target}, which leads out of the directory, or may; remove it and try again"
+    )]
+    LinkOutside {
+        /// Below the directory.
+        path: String,
+        /// What it says.
+        target: String,
+    },
     /// An archive that nobody packs.
     #[error("the archive is not valid: {problem}")]
     Invalid {
@@ -35,7 +45,7 @@ impl TreeError {
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } | Self::Archive(source) => Some(source),
-            Self::Invalid { .. } => None,
+            Self::LinkOutside { .. } | Self::Invalid { .. } => None,
         }
     }
 }

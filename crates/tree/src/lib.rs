@@ -13,7 +13,7 @@ mod unpack;
 
 pub use error::TreeError;
 pub use pack::{Packed, pack};
-pub use unpack::{Unpacked, unpack};
+pub use unpack::{Links, Unpacked, unpack};
 
 /// Directories within each other. Every level holds a descriptor while it is read, or removed.
 pub(crate) const MAX_DEPTH: usize = 200;

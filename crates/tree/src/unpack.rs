@@ -22,6 +22,16 @@ const MAX_REMEMBERED: usize = 32 << 20;
 /// Longest path, the kernel's own.
 const MAX_PATH: usize = 4095;
 
+/// Which symbolic links an archive may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Any: whoever unpacks lives with what is in his own directories.
+    Any,
+    /// Those that lead to something inside the directory. Others are refused, because whoever works with the directory
+    /// later may follow them.
+    Inside,
+}
+
 /// What was unpacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
@@ -31,7 +41,12 @@ pub struct Unpacked {
 
 /// Makes what is in an archive beneath a directory. Modes lose the bits that are not in `mode_mask`; the owner is
 /// whoever unpacks. After an error the directory holds a part of it.
-pub fn unpack(archive: impl Read, directory: BorrowedFd<'_>, mode_mask: u32) -> Result<Unpacked, TreeError> {
+pub fn unpack(
+    archive: impl Read,
+    directory: BorrowedFd<'_>,
+    mode_mask: u32,
+    links: Links,
+) -> Result<Unpacked, TreeError> {
     let mut archive = Archive::new(archive);
     let mut unpacked = Unpacked::default();
     let (mut modes, mut remembered, mut long) = (Vec::new(), 0, Long::default());
@@ -65,6 +80,12 @@ pub fn unpack(archive: impl Read, directory: BorrowedFd<'_>, mode_mask: u32) -> 
             EntryType::Symlink => {
                 let short = entry.link_name_bytes().map(|target| target.into_owned());
                 let target = target.or(short).ok_or_else(|| TreeError::invalid("a link to nowhere"))?;
+                if links == Links::Inside && !leads_inside(&path, &target) {
+                    return Err(TreeError::LinkOutside {
+                        path: path.display().to_string(),
+                        target: String::from_utf8_lossy(&target).into_owned(),
+                    });
+                }
                 let place = Place::find(directory, &path)?;
                 symlinkat(target, &place.parent, place.name).map_err(place.at())?;
             }
@@ -95,6 +116,23 @@ fn unpack_file(
     }
     fchmod(&file, Mode::from_raw_mode(mode)).map_err(place.at())?;
     Ok(copied)
+}
+
+/// Whether a link leads to something inside, whatever other links of the same kind there are: it climbs no further than
+/// to the directory, and before it names anything. A link such as `a/../b` is not one of them: where it leads depends on
+/// what `a` is.
+fn leads_inside(link: &Path, target: &[u8]) -> bool {
+    let mut above = link.components().count().saturating_sub(1);
+    let mut named = false;
+    for component in Path::new(OsStr::from_bytes(target)).components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(_) => named = true,
+            Component::ParentDir if !named && above > 0 => above -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return false,
+        }
+    }
+    true
 }
 
 /// As [`io::copy`], but says which side failed.

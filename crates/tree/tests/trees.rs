@@ -1,12 +1,14 @@
 //! Directories go through an archive and come out the same; archives of strangers stay inside.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use agentiso_tree::{TreeError, pack, unpack};
+use agentiso_tree::{Links, TreeError, pack, unpack};
 use tar::{Builder, EntryType, Header};
 
 fn open(path: &Path) -> OwnedFd {
@@ -48,7 +50,7 @@ fn a_directory_comes_out_as_it_went_in() {
     let mut archive = Vec::new();
     let packed = pack(open(from.path()), &mut archive).expect("packed");
     assert_eq!((packed.bytes, packed.skipped), (100_000 + 10 + 1, 1));
-    let unpacked = unpack(&archive[..], open(to.path()).as_fd(), 0o777).expect("unpacked");
+    let unpacked = unpack(&archive[..], open(to.path()).as_fd(), 0o777, Links::Any).expect("unpacked");
     assert_eq!(unpacked.bytes, packed.bytes);
 
     let below = deep.strip_prefix(from.path()).expect("below");
@@ -119,7 +121,7 @@ fn nothing_is_made_outside_of_the_directory() {
         let parent = tempfile::tempdir().expect("a directory");
         let into = parent.path().join("into");
         fs::create_dir(&into).expect("made");
-        let result = unpack(&archive(&entries)[..], open(&into).as_fd(), 0o777);
+        let result = unpack(&archive(&entries)[..], open(&into).as_fd(), 0o777, Links::Any);
         assert!(result.is_err(), "{entries:?}");
         assert_eq!(fs::read_dir(parent.path()).expect("listed").count(), 1, "{entries:?}");
         assert_eq!(fs::read_dir(outside.path()).expect("listed").count(), 0, "{entries:?}");
@@ -131,11 +133,11 @@ fn an_archive_that_is_cut_off_or_no_archive_is_an_error_or_empty() {
     let whole = archive(&[(EntryType::Regular, b"file", &[1; 5000])]);
     for length in [1, 511, 513, 3000] {
         let into = tempfile::tempdir().expect("a directory");
-        let result = unpack(&whole[..length], open(into.path()).as_fd(), 0o777);
+        let result = unpack(&whole[..length], open(into.path()).as_fd(), 0o777, Links::Any);
         assert!(matches!(result, Err(TreeError::Archive(_))), "{length}: {result:?}");
     }
     let into = tempfile::tempdir().expect("a directory");
-    assert!(unpack(&[1; 2048][..], open(into.path()).as_fd(), 0o777).is_err());
+    assert!(unpack(&[1; 2048][..], open(into.path()).as_fd(), 0o777, Links::Any).is_err());
 }
 
 #[test]
@@ -152,4 +154,42 @@ fn a_writer_that_fails_ends_the_packing() {
     let from = tempfile::tempdir().expect("a directory");
     File::create(from.path().join("f")).expect("made").write_all(b"x").expect("written");
     assert!(matches!(pack(open(from.path()), Full), Err(TreeError::Archive(_))));
+}
+
+#[test]
+fn links_that_leave_the_directory_are_refused() {
+    use EntryType::{Directory, Symlink};
+    let unpacked = |link: &[u8], target: &[u8]| {
+        let into = tempfile::tempdir().expect("a directory");
+        let entries: [Entry<'_>; 3] =
+            [(Directory, b"sub", b""), (Directory, b"sub/deep", b""), (Symlink, link, target)];
+        let result = unpack(&archive(&entries)[..], open(into.path()).as_fd(), 0o777, Links::Inside);
+        result.map(|_| fs::read_link(into.path().join(OsStr::from_bytes(link))).expect("a link"))
+    };
+    let outside: [(&[u8], &[u8]); 8] = [
+        (b"link", b"/etc/passwd"),
+        (b"link", b".."),
+        (b"link", b"./../x"),
+        (b"sub/link", b"../.."),
+        (b"sub/deep/link", b"../../../x"),
+        // Where these lead depends on what the name is.
+        (b"link", b"sub/.."),
+        (b"link", b"sub/../.."),
+        (b"sub/link", b"deep/../../../x"),
+    ];
+    for (link, target) in outside {
+        let error = unpacked(link, target).expect_err("refused").to_string();
+        let path = String::from_utf8_lossy(link);
+        assert!(error.starts_with(&*path) && error.contains("leads out of the directory"), "{error}");
+    }
+    let inside: [(&[u8], &[u8]); 5] = [
+        (b"link", b"sub/deep"),
+        (b"link", b"."),
+        (b"sub/link", b"../x"),
+        (b"sub/deep/link", b"../.."),
+        (b"link", b"none"),
+    ];
+    for (link, target) in inside {
+        assert_eq!(unpacked(link, target).expect("kept").as_os_str().as_bytes(), target);
+    }
 }

@@ -77,7 +77,8 @@ fn machines_have_the_subnet_the_directories_and_the_qemu_of_the_configuration() 
         "00034D0A 00FFFFFF",
         "its subnet"
     );
-    let line = std::fs::read(format!("/proc/{}/cmdline", host.machines()[0])).unwrap();
+    let machine = agentiso_testkit::processes_mentioning(&at("run"))[0];
+    let line = std::fs::read(format!("/proc/{machine}/cmdline")).unwrap();
     let program = line.split(|byte| *byte == 0).next().unwrap();
     assert_eq!(String::from_utf8_lossy(program), at("qemu").display().to_string());
     assert!(std::fs::read_dir(at("run")).unwrap().count() > 0, "its sockets");

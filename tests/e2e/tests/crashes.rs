@@ -321,3 +321,21 @@ fn a_machine_that_dies_at_any_step_takes_nothing_along() {
     }
     story.end();
 }
+
+#[test]
+fn snapshot_after_a_crashed_one_can_be_forked() {
+    let host = host_or_skip!();
+    host.cli_ok(&["create", WEB]);
+    for (round, step) in ["snapshot.pivoted", "snapshot.resumed"].into_iter().enumerate() {
+        host.kill_daemon();
+        let crashed = host.cli_in(&[(FAULT, step)], &["snapshot", "create", WEB, "crashed", "--memory"]);
+        assert!(!crashed.status.success(), "{step}: {crashed:?}");
+        eventually("the daemon is dead", Duration::from_secs(30), || host.daemon().is_none());
+        let (snapshot, fork) = (format!("s{round}"), format!("fork{round}"));
+        host.cli_ok(&["snapshot", "create", WEB, &snapshot]);
+        host.cli_ok(&["fork", WEB, &snapshot, &fork]);
+        host.cli_ok(&["rm", &fork]);
+    }
+    host.cli_ok(&["rm", WEB]);
+    host.assert_no_workspaces_left();
+}

@@ -122,19 +122,65 @@ fn a_machine_that_stood_still_when_its_daemon_died_goes_on_with_the_right_time()
     assert!((now - guest).abs() < 2.0, "the clock is off by {} s", now - guest);
 }
 
+/// Runs a command in the one workspace there is, from the shell.
+fn shell(host: &TestHost, command: &str) -> String {
+    host.cli_ok(&["exec", "survivor", "--", "sh", "-c", command]).trim().to_owned()
+}
+
 #[test]
-fn leftovers_of_a_lost_state_file_are_removed() {
+fn damaged_older_and_removed_state_files_lose_nothing() {
     let host = host_or_skip!();
     let first = host.client();
-    let _ws = first.workspace();
+    let ws = first.workspace_with(json!({"name": "survivor"}));
+    let counts = "(while :; do date +%s%N > /root/tick; sleep 0.1; done) >/dev/null 2>&1 & echo $!";
+    let pid = ws.sh(counts);
+    let lives = format!("kill -0 {pid} && cat /root/note");
+    ws.sh("echo one > /root/note; sync");
+    ws.tool("snapshot", json!({"action": "create", "name": "live", "include_memory": true}));
+    ws.sh("echo two > /root/note; sync");
+    let (id, machines) = (ws.id.clone(), host.machines());
+    let description = host.data().join("workspaces").join(&id).join("workspace.json");
+
+    // One byte of the ledger is wrong.
     host.kill_daemon();
-    drop(first);
-    assert_eq!(host.machines().len(), 1);
+    let mut bytes = std::fs::read(host.state_file()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] = 0;
+    std::fs::write(host.state_file(), bytes).unwrap();
+    assert_eq!(shell(&host, &lives), "two");
+    assert_eq!(host.machines(), machines, "the same machine, and the same process in it");
+    let status = host.cli_ok(&["status"]);
+    assert!(status.contains("was entered from its directory"), "{status}");
+
+    // The ledger is of the version before, which had no descriptions.
+    host.kill_daemon();
+    std::fs::remove_file(&description).unwrap();
+    let mut state = host.state();
+    state["schema_version"] = json!(4);
+    state.as_object_mut().unwrap().remove("revision");
+    std::fs::write(host.state_file(), state.to_string()).unwrap();
+    assert_eq!(shell(&host, &lives), "two");
+    assert_eq!(host.machines(), machines);
+    assert!(description.exists());
+
+    // There is none: nothing is listed, nothing is lost, and it comes back with its processes.
+    host.kill_daemon();
     std::fs::remove_file(host.state_file()).unwrap();
-    let next = host.client();
-    assert_eq!(next.tool("workspace_list", json!({})).text, "[]");
-    eventually("the machine is removed", Duration::from_secs(30), || host.machines().is_empty());
-    eventually("its files are removed", Duration::from_secs(30), || host.workspace_dirs() == 0);
+    assert_eq!(host.client().tool("workspace_list", json!({})).text, "[]");
+    assert_eq!((host.machines(), host.workspace_dirs()), (machines.clone(), 1));
+    let listed = host.cli_ok(&["recover"]);
+    assert!(
+        listed.contains(&id) && listed.contains("survivor") && listed.contains("no state file"),
+        "{listed}"
+    );
+    assert!(host.cli_ok(&["status"]).contains("see agentiso recover"));
+    host.cli_ok(&["recover", "survivor"]);
+    assert_eq!(shell(&host, &lives), "two");
+    assert_eq!(host.machines(), machines);
+    host.cli_ok(&["restore", "survivor", "live"]);
+    assert_eq!(shell(&host, &lives), "one", "as it was in the snapshot, processes included");
+    host.cli_ok(&["rm", "survivor"]);
+    host.assert_no_workspaces_left();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A host whose disk is full: the guest is suspended, loses nothing and goes on when there is room.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -65,4 +66,27 @@ fn a_guest_that_fills_the_hosts_disk_is_suspended_and_goes_on_when_there_is_room
     assert_eq!(ws.sh("sha256sum < /root/big"), expected);
     ws.destroy();
     host.assert_no_workspaces_left();
+}
+
+#[test]
+fn image_on_another_file_system_is_copied_once() {
+    drop(host_or_skip!());
+    let disk = match SmallDisk::mount(2500) {
+        Ok(disk) => disk,
+        Err(reason) => return record_skip(&reason),
+    };
+    let host = TestHost::start_with(HostOptions { parent: disk.0.clone(), ..HostOptions::default() });
+    let client = host.client();
+    let (one, other) = (client.workspace(), client.workspace());
+    let layer = |id: &str| {
+        std::fs::symlink_metadata(host.data().join("workspaces").join(id).join("layer0.qcow2"))
+            .expect("a layer")
+    };
+    let (first, second) = (layer(&one.id), layer(&other.id));
+    assert!(first.is_file(), "a link to the cache would break with it");
+    assert_eq!(first.ino(), second.ino());
+    one.write("/root/kept", "kept\n");
+    one.stop();
+    one.start();
+    assert_eq!(one.read("/root/kept"), "kept\n");
 }

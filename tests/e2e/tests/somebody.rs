@@ -52,6 +52,7 @@ fn somebody_who_is_not_root_has_machines_with_memory_restored_and_forked() {
     let host = host_or_skip!(HostOptions { user: Some(NOBODY), ..HostOptions::default() });
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
+    assert_eq!(source.info()["jail"], "user-namespace");
     source.sh(COUNT);
     counts_on(&source);
     source.write("/workspace/file", "first\n");

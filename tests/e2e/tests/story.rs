@@ -102,6 +102,7 @@ fn a_repository_goes_through_a_swarm_three_merges_and_a_push_and_leaves_nothing(
     ]});
     client.tool("workspace_prepare", prepare);
     let app = client.existing("app");
+    app.tool("network_policy", json!({"allow_domains": ["git.test"]}));
     app.tool("exec_background", json!({"command": "python3 serve.py", "workdir": "/workspace"}));
     let check = || app.exec_with(json!({"command": "python3 check.py", "workdir": "/workspace"}));
     eventually("the server answers", Duration::from_secs(60), || check().exit_code == 0);

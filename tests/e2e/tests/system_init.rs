@@ -32,12 +32,18 @@ fn the_images_own_init_runs_with_the_agent_beside_it() {
 }
 
 #[test]
-fn an_image_without_an_init_says_so() {
+fn image_without_init_is_named_by_check_and_create() {
     let host = host_or_skip!(HostOptions {
-        config: "[vm]\ninit_mode = \"system\"\n".to_owned(),
+        config: "[vm]\ninit_mode = \"openrc\"\n".to_owned(),
         ..HostOptions::default()
     });
+    let check = host.cli(&["check"]);
+    let said = String::from_utf8_lossy(&check.stdout);
+    assert_eq!(check.status.code(), Some(1), "{said}");
+    assert!(said.contains("FAIL init") && said.contains("vm.init_mode"), "{said}");
     let client = host.client();
-    client.tool_error("workspace_create", json!({})).mentions(&["init"]);
+    let refused = client.tool_error("workspace_create", json!({}));
+    refused.mentions(&["debian-minimal", "/sbin/init", "vm.init_mode"]);
+    assert!(!format!("{refused:?}").contains("RIP"), "{refused:?}");
     host.assert_no_workspaces_left();
 }

@@ -177,9 +177,14 @@ fn tasks_go_on_while_the_daemon_is_killed() {
     for number in 0..5 {
         assign(&client, "bob", json!({"task_id": format!("t{number}"), "command": wait}));
     }
-    // A task of which the ledger says that it is being started is not started again.
-    eventually("four of them run, and the ledger knows", PATIENCE, || {
-        host.state()["teams"].to_string().matches("\"deadline\"").count() == 4
+    // A task of which the inbox says that it is being started is not started again.
+    let inbox = || {
+        let teams = std::fs::read_dir(host.data().join("mail")).into_iter().flatten().flatten();
+        let texts = teams.filter_map(|team| std::fs::read(team.path().join("bob.log")).ok());
+        texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect::<String>()
+    };
+    eventually("four of them run, and the inbox knows", PATIENCE, || {
+        inbox().matches("\"deadline\"").count() == 4
     });
     host.kill_daemon();
     // Whoever only looks needs no daemon, starts none, and touches neither machines nor what is written about them.

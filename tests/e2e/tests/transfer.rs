@@ -98,6 +98,10 @@ fn a_directory_goes_both_ways_with_all_that_is_in_it() {
     assert_eq!(ws.sh("/workspace/project/link; readlink /workspace/project/outside"), "ran\n/etc/shadow");
     assert_eq!(ws.sh("find /workspace/project -type f | wc -l"), "302");
     ws.sh("cd /workspace/project && touch new && mkfifo pipe && rm src/0");
+    let refused = ws.tool_error("file_transfer", arguments("download", "back", "/workspace/project"));
+    assert!(refused.text.contains("outside is a symbolic link to /etc/shadow"), "{}", refused.text);
+    assert!(!dir.join("back").exists(), "nothing of it is left");
+    ws.sh("rm /workspace/project/outside");
     let back = ws.tool("file_transfer", arguments("download", "back", "/workspace/project"));
     assert!(back.structured["note"].as_str().unwrap().contains("1 pipes"), "{}", back.structured);
     assert_eq!(fs::read(dir.join("back/src/deep/ä \"b\"")).expect("read"), noise(300_000));
@@ -105,7 +109,7 @@ fn a_directory_goes_both_ways_with_all_that_is_in_it() {
         dir.join("back/new").exists() && !dir.join("back/src/0").exists() && !dir.join("back/pipe").exists()
     );
     assert_eq!(mode(&dir.join("back/run.sh")), 0o755);
-    assert_eq!(fs::read_link(dir.join("back/outside")).expect("a link"), Path::new("/etc/shadow"));
+    assert_eq!(fs::read_link(dir.join("back/link")).expect("a link"), Path::new("run.sh"));
     ws.tool_error("file_transfer", arguments("upload", "project", "/workspace/project")).mentions(&["empty"]);
     let again = ws.tool_error("file_transfer", arguments("download", "back", "/workspace/project"));
     assert_eq!(again.code(), "file_exists");
@@ -123,7 +127,7 @@ fn nothing_outside_of_the_transfer_directory_is_touched() {
     ws.write("/f", "from the guest");
     let secret = host.data().join("secret");
     let secret = secret.to_str().expect("text");
-    for path in ["../secret", "up/secret", "/etc/passwd", secret, "x/../../secret"] {
+    for path in ["../secret", "/etc/passwd", secret, "x/../../secret"] {
         for direction in ["upload", "download"] {
             let refused = ws.tool_error("file_transfer", arguments(direction, path, "/f"));
             assert!(
@@ -134,16 +138,24 @@ fn nothing_outside_of_the_transfer_directory_is_touched() {
         }
     }
     for direction in ["upload", "download"] {
-        let refused = ws.tool_error("file_transfer", arguments(direction, "link", "/f"));
-        assert_eq!(refused.code(), "is_link", "{}", refused.text);
+        for path in ["link", "up/secret"] {
+            let refused = ws.tool_error("file_transfer", arguments(direction, path, "/f"));
+            assert_eq!(refused.code(), "is_link", "{}", refused.text);
+        }
     }
     assert_eq!(fs::read(secret).expect("read"), b"hush");
     assert_eq!(ws.read("/f"), "from the guest");
-    // A directory from a guest may have any link in it; it leads nowhere for the next transfer.
-    ws.sh("mkdir /d; ln -s / /d/root; ln -s ../secret /d/secret");
+    // A directory from a guest has no links that leave it, and those that stay are not followed by the next transfer.
+    for target in ["/", "../../secret", "sub/../../secret"] {
+        ws.sh(&format!("rm -rf /d; mkdir -p /d/sub; ln -s {target} /d/sub/away"));
+        let refused = ws.tool_error("file_transfer", arguments("download", "d", "/d"));
+        assert!(refused.text.contains("sub/away is a symbolic link"), "{}", refused.text);
+    }
+    ws.sh("rm -rf /d; mkdir /d; echo x > /d/file; ln -s file /d/link; ln -s . /d/here");
     download(&ws, "/d", "d");
-    for path in ["d/root/etc/passwd", "d/secret"] {
-        ws.tool_error("file_transfer", arguments("upload", path, "/stolen"));
+    for path in ["d/link", "d/here/file"] {
+        let refused = ws.tool_error("file_transfer", arguments("upload", path, "/stolen"));
+        assert_eq!(refused.code(), "is_link", "{}", refused.text);
     }
     assert_ne!(ws.exec("test -e /stolen").exit_code, 0);
 }

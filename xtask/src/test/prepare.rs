@@ -21,6 +21,10 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    pub(crate) fn can_boot(&self) -> bool {
+        self.cache.is_some()
+    }
+
     /// Tells a test runner where things are.
     pub(crate) fn environment(&self, command: &mut Command, skip_log: &Path) {
         command.env("AGENTISO_BIN", &self.binary).env("AGENTISO_SKIP_LOG", skip_log);

@@ -48,7 +48,7 @@ struct Logs {
 
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let paths = &context.config.paths;
-    let document = ledger::read(&paths.state_file)?;
+    let document = ledger::read(&paths.state_file)?.into_document();
     let id = find(document.as_ref(), &arguments.workspace)?;
     let dir = paths.workspace_data(&id);
     let logs = Logs {

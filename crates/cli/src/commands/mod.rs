@@ -15,6 +15,7 @@ mod mcp_token;
 mod net;
 mod orchestrate;
 mod ps;
+mod recover;
 mod restore;
 mod rm;
 mod serve;
@@ -82,6 +83,7 @@ enum Command {
     Start(start::Arguments),
     Stop(stop::Arguments),
     Rm(rm::Arguments),
+    Recover(recover::Arguments),
     Logs(logs::Arguments),
     Snapshot(snapshot::Arguments),
     Restore(restore::Arguments),
@@ -116,6 +118,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Start(arguments) => start::run(&context, &arguments),
         Command::Stop(arguments) => stop::run(&context, &arguments),
         Command::Rm(arguments) => rm::run(&context, &arguments),
+        Command::Recover(arguments) => recover::run(&context, &arguments),
         Command::Logs(arguments) => logs::run(&context, &arguments),
         Command::Snapshot(arguments) => snapshot::run(&context, arguments),
         Command::Restore(arguments) => restore::run(&context, &arguments),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::lifecycle::{Phase, PublicState};
-use agentiso_daemon::ledger::{self, LedgerDocument, StoredWorkspace};
+use agentiso_daemon::ledger::{self, Found, LedgerDocument, Mended, StoredWorkspace};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -15,11 +15,12 @@ use crate::context::Context;
 use crate::failure::{Failure, chain};
 use crate::output;
 use crate::processes;
+use crate::quarantine::{self, Quarantined};
 
 /// Show what the state file says, without asking the daemon
 ///
 /// Always ends with 0. A workspace that should be running but whose process is gone is flagged: the daemon was
-/// not there to notice.
+/// not there to notice. What a start had to mend, and what is in quarantine, is told too; see agentiso recover.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,6 +42,11 @@ struct Status {
     /// What connects the workspaces.
     network: &'static str,
     workspaces: Vec<Row>,
+    /// What the last start that found something wrong did about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mended: Option<Mended>,
+    /// What `agentiso recover` brings back or deletes.
+    quarantine: Vec<Quarantined>,
 }
 
 #[derive(Serialize)]
@@ -62,7 +68,12 @@ struct Row {
 pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let path = &context.config.paths.state_file;
     let (document, problem) = match ledger::read(path) {
-        Ok(document) => (document, None),
+        Ok(Found::Absent) => (None, None),
+        Ok(Found::Whole(document)) => (Some(*document), None),
+        Ok(Found::Damaged { document, problems }) => {
+            let problem = format!("{}; the next start rebuilds it from the directories", problems.join("; "));
+            (document.map(|document| *document), Some(problem))
+        }
         Err(error) => (None, Some(chain(&error))),
     };
     let exists = document.is_some();
@@ -72,6 +83,8 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         saved_at: document.as_ref().map(|document| document.saved_at),
         daemon_pid: agentiso_daemon::running_daemon(&context.config.paths.lock_file()),
         network: context.config.network.backend.chosen().as_str(),
+        mended: document.as_ref().and_then(|document| document.mended.clone()),
+        quarantine: quarantine::found(&context.config.paths),
         workspaces: document.map(rows).unwrap_or_default(),
     };
     if arguments.json {
@@ -119,6 +132,18 @@ fn print(status: &Status, path: &Path, exists: bool) -> Result<(), Failure> {
             output::line(&format!("state: {}, saved {}", path.display(), output::age(saved, now)))?;
         }
         (None, None) => output::line(&format!("state: none yet at {}", path.display()))?,
+    }
+    if let Some(mended) = &status.mended {
+        output::line(&format!("mended {}:", output::age(mended.at, now)))?;
+        for line in &mended.lines {
+            output::line(&format!("  {line}"))?;
+        }
+    }
+    if !status.quarantine.is_empty() {
+        output::line(&format!("quarantine: {}; see agentiso recover", status.quarantine.len()))?;
+        for item in &status.quarantine {
+            output::line(&format!("  {}: {}", item.what, item.reason))?;
+        }
     }
     if status.workspaces.is_empty() {
         return if exists { output::line("no workspaces") } else { Ok(()) };

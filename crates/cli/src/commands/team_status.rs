@@ -1,10 +1,12 @@
 //! `agentiso team-status`: what the state file says about a team, without the daemon.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::team::{Member, Team, TeamName};
 use agentiso_daemon::ledger::{self, LedgerDocument};
+use agentiso_daemon::mail::{self, MailCounts};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -57,14 +59,15 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     let path = &context.config.paths.state_file;
     let document = ledger::read(path)
         .map_err(|error| Failure::new(format!("{} cannot be read: {}", path.display(), chain(&error))))?;
-    let document =
-        document.ok_or_else(|| Failure::new(format!("there is no state yet at {}", path.display())))?;
+    let document = document
+        .into_document()
+        .ok_or_else(|| Failure::new(format!("there is no state yet at {}", path.display())))?;
     let (name, team) = document.teams.find(&arguments.team).map_err(|refusal| {
         let known: Vec<&str> = document.teams.iter().map(|(name, _)| name.as_str()).collect();
         let failure = Failure::new(refusal.to_string());
         if known.is_empty() { failure } else { failure.hint(format!("there are: {}", known.join(", "))) }
     })?;
-    let shown = show(&document, name, team);
+    let shown = show(&document, &context.config.paths.mail, name, team)?;
     if arguments.json {
         output::json(&shown)?;
     } else {
@@ -73,18 +76,29 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(document: &LedgerDocument, name: &TeamName, team: &Team) -> Shown {
-    Shown {
+fn show(document: &LedgerDocument, mail: &Path, name: &TeamName, team: &Team) -> Result<Shown, Failure> {
+    let mut team = team.clone();
+    let mut members = Vec::with_capacity(team.members.len());
+    for member in &mut team.members {
+        let waiting = mail::count(mail, name, team.created_at, &member.name)
+            .map_err(|error| Failure::new(format!("the mail of {} cannot be read: {error}", member.name)))?;
+        // The inbox is written for every task, the ledger is not.
+        if waiting.tasks > 0 {
+            member.found_tasks(waiting.tasks, None);
+        }
+        members.push(row(document, member, waiting));
+    }
+    Ok(Shown {
         name: name.clone(),
         state: team.shown_state().as_str(),
         created_at: team.created_at,
         parent_team: team.parent.clone(),
         max_vms: team.max_vms,
-        members: team.members.iter().map(|member| row(document, member)).collect(),
-    }
+        members,
+    })
 }
 
-fn row(document: &LedgerDocument, member: &Member) -> Row {
+fn row(document: &LedgerDocument, member: &Member, waiting: MailCounts) -> Row {
     let machine = member.workspace_id.and_then(|id| document.workspaces.get(&id));
     Row {
         name: member.name.to_string(),
@@ -93,8 +107,9 @@ fn row(document: &LedgerDocument, member: &Member) -> Row {
         ip: machine.map(|machine| machine.ip.to_string()),
         state: machine.map_or("destroyed", |machine| state_word(machine.phase.public())),
         agent: member.status.as_str(),
-        messages: member.mail.len(),
-        tasks: member.tasks.pending().len(),
+        // What a ledger of an earlier version holds is moved at the next start of a daemon.
+        messages: waiting.messages + member.stored_messages.len(),
+        tasks: waiting.tasks + member.stored_tasks.pending.len(),
     }
 }
 

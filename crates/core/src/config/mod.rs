@@ -11,7 +11,7 @@ mod validate;
 
 pub use paths::{Paths, UserDirs};
 pub use sections::{
-    Accelerator, Backend, DashboardConfig, ImageConfig, InitMode, McpBridgeConfig, NetworkBackend,
+    Accelerator, Backend, DashboardConfig, ImageConfig, InitMode, Jail, McpBridgeConfig, NetworkBackend,
     NetworkConfig, PoolConfig, RateLimitConfig, ResourcesConfig, ServerConfig, StorageConfig, VaultConfig,
     VmConfig,
 };

@@ -21,6 +21,8 @@ pub struct Paths {
     pub data: PathBuf,
     pub state_file: PathBuf,
     pub workspaces: PathBuf,
+    /// What waits for members of teams.
+    pub mail: PathBuf,
     pub transfer: PathBuf,
     pub images: PathBuf,
     pub kernels: PathBuf,
@@ -51,6 +53,7 @@ impl Paths {
         let cache = file.storage.cache_dir.clone().unwrap_or_else(|| data.clone());
         Self {
             workspaces: data.join("workspaces"),
+            mail: data.join("mail"),
             transfer: file.server.transfer_dir.clone().unwrap_or_else(|| data.join("transfers")),
             images: cache.join("images"),
             kernels: cache.join("kernels"),
@@ -67,15 +70,22 @@ impl Paths {
         self.run.join(id.short())
     }
 
-    /// The socket to which its network card connects.
+    /// The socket to which its network card connects. Its directory is all that QEMU sees of the run directory, and stays
+    /// for as long as the machine does, while every daemon makes the socket again.
     pub fn workspace_net(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
+        self.run.join(format!("n-{}.d", id.short())).join("s")
+    }
+
+    /// Where machines look for that socket that were started by versions without the directory.
+    pub fn earlier_workspace_net(&self, id: &crate::ids::WorkspaceId) -> PathBuf {
         self.run.join(format!("n-{}", id.short()))
     }
 
-    /// Whether a file in the run directory is such a socket.
-    pub fn is_workspace_net(name: &std::ffi::OsStr) -> bool {
-        let short = name.to_str().and_then(|name| name.strip_prefix("n-"));
-        short.is_some_and(|short| short.len() == 8 && short.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    /// Whether an entry of the run directory is such a socket's, by either name: the short id, if it is.
+    pub fn workspace_of_net(name: &std::ffi::OsStr) -> Option<&str> {
+        let short = name.to_str()?.strip_prefix("n-")?;
+        let short = short.strip_suffix(".d").unwrap_or(short);
+        (short.len() == 8 && short.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(short)
     }
 
     pub fn workspace_data(&self, id: &crate::ids::WorkspaceId) -> PathBuf {

@@ -151,6 +151,17 @@ pub enum InitMode {
     System,
 }
 
+/// What holds a QEMU that its guest has taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Jail {
+    /// The jail that the host can give, which may be none.
+    Auto,
+    /// No machine is started without one.
+    Required,
+    Off,
+}
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct VmConfig {
@@ -169,6 +180,9 @@ pub struct VmConfig {
     pub init_mode: InitMode,
     /// Off: every machine boots cold. For measurements, and for hosts where restores misbehave.
     pub templates: bool,
+    pub jail: Jail,
+    /// Whether guests under KVM are given the host processor's virtualization and its performance counters.
+    pub nested: bool,
 }
 
 impl Default for VmConfig {
@@ -186,6 +200,8 @@ impl Default for VmConfig {
             boot_timeout_secs: 110,
             init_mode: InitMode::Fast,
             templates: true,
+            jail: Jail::Auto,
+            nested: false,
         }
     }
 }

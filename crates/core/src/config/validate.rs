@@ -25,6 +25,7 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     in_range("resources.max_workspaces", r.max_workspaces, 1, 10_000)?;
     in_range("resources.max_concurrent_forks", r.max_concurrent_forks, 1, 1000)?;
     in_range("resources.max_snapshots_per_workspace", r.max_snapshots_per_workspace, 1, 10_000)?;
+    in_range("resources.max_vms_per_team", r.max_vms_per_team, 1, 1000)?;
     in_range("resources.default_vcpus", r.default_vcpus, 1, r.max_vcpus)?;
     in_range("resources.default_memory_mb", r.default_memory_mb, MIN_MEMORY_MB, r.max_memory_mb)?;
     in_range("resources.default_disk_gb", r.default_disk_gb, 1, r.max_disk_gb)?;

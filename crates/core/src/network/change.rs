@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn overlong_policies_are_refused() {
+        let rule = |number: usize| format!("{number:04}{}.{}.example", "x".repeat(58), "y".repeat(62));
+        let rules = |from: usize| Some((from..from + MAX_RULES).map(rule).collect());
+        let half = PolicyChange { allow_domains: rules(0), ..PolicyChange::default() };
+        let policy = half.apply_to(&NetworkPolicy::default()).unwrap();
+        assert_eq!(policy.check_length(), Ok(()));
+        let whole = PolicyChange { deny_domains: rules(MAX_RULES), ..PolicyChange::default() };
+        let policy = whole.apply_to(&policy).unwrap();
+        assert!(policy.check_length().unwrap_err().to_string().contains("65536"));
+    }
+
+    #[test]
     fn absent_fields_mean_that_nothing_is_reachable_and_every_field_is_written() {
         let empty = policy(json!({})).unwrap();
         assert_eq!(empty, NetworkPolicy::default());

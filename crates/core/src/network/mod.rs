@@ -26,7 +26,7 @@ mod ranges;
 pub use change::PolicyChange;
 pub use cidr::{CidrRule, Network};
 pub use domain::{DomainName, DomainRule};
-pub use policy::{MAX_BANDWIDTH_MBPS, MAX_RULES, NetworkPolicy};
+pub use policy::{MAX_BANDWIDTH_MBPS, MAX_POLICY_TEXT, MAX_RULES, NetworkPolicy};
 pub use ports::{MAX_PORTS_PER_RULE, RulePorts};
 pub use problems::{PolicyProblem, PolicyProblems};
 pub use ranges::{NARROW_PREFIX, never_public, never_public_networks, unreachable, unreachable_networks};

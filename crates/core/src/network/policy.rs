@@ -7,10 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::change::PolicyChange;
 use super::cidr::CidrRule;
 use super::domain::{DomainName, DomainRule};
-use super::problems::PolicyProblems;
+use super::problems::{Findings, PolicyProblems};
 
 /// Rules of one kind. Every flow walks through them; a policy that needs more wants a wildcard or a network.
 pub const MAX_RULES: usize = 256;
+
+/// Bytes of all rules of one policy. They are in the ledger, which must stay small.
+pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
 /// Above this no limit is felt.
 pub const MAX_BANDWIDTH_MBPS: u32 = 100_000;
@@ -32,6 +35,19 @@ pub struct NetworkPolicy {
 }
 
 impl NetworkPolicy {
+    /// Whether it is short enough to be kept. Policies that are kept already are read back whatever their length.
+    pub fn check_length(&self) -> Result<(), PolicyProblems> {
+        let domains = self.allow_domains.iter().chain(&self.deny_domains).map(|rule| rule.to_string().len());
+        let networks = self.allow_cidrs.iter().chain(&self.deny_cidrs).map(|rule| rule.to_string().len());
+        let len: usize = domains.chain(networks).sum();
+        let mut findings = Findings::default();
+        if len > MAX_POLICY_TEXT {
+            let message = format!("have {len} bytes together; at most {MAX_POLICY_TEXT} are allowed");
+            findings.add("rules", message);
+        }
+        findings.into_result()
+    }
+
     /// The rule that denies the name altogether. A rule for certain ports does not: the name may still be asked for.
     pub fn denies_name(&self, name: &DomainName) -> Option<&DomainRule> {
         self.deny_domains.iter().find(|rule| rule.ports().is_all() && rule.matches_name(name))
@@ -39,6 +55,11 @@ impl NetworkPolicy {
 
     pub fn denies_name_at(&self, name: &DomainName, port: u16) -> Option<&DomainRule> {
         self.deny_domains.iter().find(|rule| rule.matches(name, port))
+    }
+
+    /// Whether any name is denied at this port, so that a connection to it must show its name.
+    pub fn denies_names_at(&self, port: u16) -> bool {
+        self.deny_domains.iter().any(|rule| rule.ports().contains(port))
     }
 
     pub fn allows_name(&self, name: &DomainName) -> Option<&DomainRule> {

@@ -86,12 +86,6 @@ impl Assignment {
         env::check(read.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
         Ok(read)
     }
-
-    /// Bytes that it takes while it waits.
-    pub(super) fn size(&self) -> usize {
-        let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.command.len() + self.workdir.as_ref().map_or(0, String::len) + env
-    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,27 @@
-//! What members of a team write to each other.
+//! What members of a team write to each other: whom a message is for, and how much of it may wait.
+//!
+//! A [`Mailbox`] knows which messages wait and how many bytes each takes; their texts are where they are stored. When a
+//! message does not fit, the sender who has most waiting pays for it: its oldest message gives way. So one who sends
+//! without pause only displaces its own messages, and a box of one sender loses the oldest.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::{Member, Team};
+use super::{RoleName, Team};
 
-/// Messages that wait for one member. The oldest gives way to a newer one.
+/// Messages that wait for one member.
 pub const MAX_INBOX: usize = 100;
 
 /// Bytes of one message.
 pub const MAX_CONTENT: usize = 256 * 1024;
 
-/// Bytes of all messages that wait for one member: they are in the ledger, which is written after each of them.
+/// Bytes that all messages that wait for one member take where they are stored.
 pub const MAX_INBOX_BYTES: usize = 4 * 1024 * 1024;
-const _: () = assert!(MAX_INBOX_BYTES > MAX_CONTENT);
+const _: () = assert!(MAX_INBOX_BYTES > 2 * MAX_CONTENT);
 
 /// The type of a message that is carried out by the machine and not read.
 pub const TASK_ASSIGNMENT: &str = "task_assignment";
@@ -47,119 +51,106 @@ pub enum MailError {
     TooManyTasks { who: String },
 }
 
+/// A message that waits, without its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    pub id: Uuid,
+    pub from: String,
+    /// What it takes where it is stored.
+    pub bytes: usize,
+}
+
+/// What one sender has in a mailbox.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    letters: usize,
+    bytes: usize,
+}
+
 /// The oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mailbox {
-    messages: VecDeque<Message>,
-    /// Those that are on their way to somebody; nobody else is given them meanwhile. A restart forgets that they are.
-    #[serde(skip)]
-    lent: BTreeSet<Uuid>,
+    letters: VecDeque<Letter>,
 }
 
 impl Mailbox {
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.letters.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.messages.len()
+        self.letters.len()
     }
 
-    fn fits(&self, message: &Message) -> bool {
-        let bytes: usize = self.messages.iter().map(|message| message.content.len()).sum();
-        self.messages.len() < MAX_INBOX && bytes + message.content.len() <= MAX_INBOX_BYTES
+    pub fn bytes(&self) -> usize {
+        self.letters.iter().map(|letter| letter.bytes).sum()
     }
 
-    fn put(&mut self, message: Message) {
-        while !self.fits(&message)
-            && let Some(oldest) = self.messages.pop_front()
-        {
-            self.lent.remove(&oldest.message_id);
-        }
-        self.messages.push_back(message);
+    pub fn iter(&self) -> impl Iterator<Item = &Letter> {
+        self.letters.iter()
     }
 
-    /// Removes what it returns.
-    pub fn take(&mut self, limit: usize) -> Vec<Message> {
-        let mut taken = Vec::new();
-        let mut kept = VecDeque::new();
-        for message in self.messages.drain(..) {
-            if taken.len() < limit && !self.lent.contains(&message.message_id) {
-                taken.push(message);
-            } else {
-                kept.push_back(message);
+    /// The messages that give way so that this one fits.
+    pub fn displaced_by(&self, new: &Letter) -> Vec<Uuid> {
+        let mut left: Vec<&Letter> = self.letters.iter().collect();
+        let mut displaced = Vec::new();
+        loop {
+            let bytes: usize = left.iter().map(|letter| letter.bytes).sum();
+            let too_many = left.len() >= MAX_INBOX;
+            if !too_many && bytes + new.bytes <= MAX_INBOX_BYTES {
+                return displaced;
             }
-        }
-        self.messages = kept;
-        taken
-    }
-
-    /// Puts back what was taken and could not be handed over. As ever, the oldest give way where there is no room.
-    pub fn give_back(&mut self, messages: Vec<Message>) {
-        for message in messages.into_iter().rev() {
-            if !self.fits(&message) {
-                return;
+            let mut shares: BTreeMap<&str, Share> = BTreeMap::new();
+            for letter in left.iter().copied().chain([new]) {
+                let share = shares.entry(&letter.from).or_default();
+                share.letters += 1;
+                share.bytes += letter.bytes;
             }
-            self.messages.push_front(message);
+            let size = |from: &str| {
+                let share = shares.get(from).copied().unwrap_or_default();
+                // Of two who have as much, the one who sends pays.
+                (if too_many { share.letters } else { share.bytes }, from == new.from)
+            };
+            let largest = left.iter().map(|letter| size(&letter.from)).max();
+            let Some(oldest) = left.iter().position(|letter| Some(size(&letter.from)) == largest) else {
+                return displaced;
+            };
+            displaced.push(left.remove(oldest).id);
         }
     }
 
-    /// Copies of all that nobody has been lent. They stay here until they are removed, and nobody else gets them until
-    /// they are taken back.
-    pub fn lend(&mut self) -> Vec<Message> {
-        let free = self.messages.iter().filter(|message| !self.lent.contains(&message.message_id));
-        let messages: Vec<_> = free.cloned().collect();
-        self.lent.extend(messages.iter().map(|message| message.message_id));
-        messages
+    pub fn put(&mut self, letter: Letter) {
+        self.letters.push_back(letter);
     }
 
-    /// Those who were lent them have not got them.
-    pub fn take_back(&mut self, ids: &[Uuid]) {
-        self.lent.retain(|id| !ids.contains(id));
+    /// The oldest, except those that are on their way to somebody else.
+    pub fn first(&self, limit: usize, lent: &BTreeSet<Uuid>) -> Vec<Uuid> {
+        let free = self.letters.iter().map(|letter| letter.id).filter(|id| !lent.contains(id));
+        free.take(limit).collect()
     }
 
     pub fn remove(&mut self, ids: &[Uuid]) {
-        self.messages.retain(|message| !ids.contains(&message.message_id));
-        self.take_back(ids);
+        self.letters.retain(|letter| !ids.contains(&letter.id));
     }
 }
 
 impl Team {
-    /// Puts a message where it is addressed to, into mailboxes or among tasks. One to everybody goes to all but the sender, even if that is nobody.
-    pub fn deliver(&mut self, message: &Message) -> Result<(), MailError> {
+    /// Whose inboxes a message belongs in. One to everybody goes to all but the sender, even if that is nobody.
+    pub fn recipients(&self, message: &Message) -> Result<Vec<RoleName>, MailError> {
         self.check_member(&message.from)?;
         if message.content.len() > MAX_CONTENT {
             return Err(MailError::TooLong(message.content.len()));
         }
-        if message.to != EVERYBODY {
+        let everybody = message.to == EVERYBODY;
+        if !everybody {
             self.check_member(&message.to)?;
         }
-        let everybody = message.to == EVERYBODY;
-        let is_task = message.message_type == TASK_ASSIGNMENT;
-        let is_meant = |member: &Member| {
-            let name = member.name.as_str();
-            if everybody { name != message.from } else { name == message.to }
-        };
-        for member in self.members.iter().filter(|member| is_task && is_meant(member)) {
-            member.tasks.admit(member.name.as_str(), message.content.len())?;
-        }
-        for member in self.members.iter_mut().filter(|member| is_meant(member)) {
-            if is_task {
-                member.tasks.give(message.message_id, &message.content);
-            } else {
-                member.mail.put(message.clone());
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a message back that could not be kept.
-    pub fn retract(&mut self, message_id: &Uuid) {
-        for member in &mut self.members {
-            member.mail.remove(&[*message_id]);
-            member.tasks.retract(message_id);
-        }
+        let names = self.members.iter().map(|member| &member.name);
+        let meant = names.filter(|name| match everybody {
+            true => name.as_str() != message.from,
+            false => name.as_str() == message.to,
+        });
+        Ok(meant.cloned().collect())
     }
 
     pub fn check_member(&self, who: &str) -> Result<(), MailError> {
@@ -177,28 +168,16 @@ impl Team {
 mod tests {
     use super::*;
     use crate::ids::SessionId;
-    use crate::team::{AgentStatus, RoleName, Tasks, TeamState};
+    use crate::team::{Member, TeamState};
 
     fn team(roles: &[&str]) -> Team {
-        let member = |role: &&str| Member {
-            name: RoleName::parse(role).unwrap(),
-            role: "worker".to_owned(),
-            skills: Vec::new(),
-            description: None,
-            workspace: crate::names::WorkspaceName::parse(role).unwrap(),
-            workspace_id: None,
-            status: AgentStatus::Ready,
-            on_board: false,
-            mail: Mailbox::default(),
-            tasks: Tasks::default(),
-        };
         Team {
             state: TeamState::Ready,
             created_at: Timestamp::UNIX_EPOCH,
             owner: SessionId::shell(),
             max_vms: 10,
             parent: None,
-            members: roles.iter().map(member).collect(),
+            members: roles.iter().map(|role| Member::for_tests(role)).collect(),
         }
     }
 
@@ -213,117 +192,99 @@ mod tests {
         }
     }
 
-    fn received(team: &mut Team, who: &str, limit: usize) -> Vec<String> {
-        let mail = &mut team.member_mut(who).unwrap().mail;
-        mail.take(limit).into_iter().map(|message| message.content).collect()
+    fn letter(from: &str, bytes: usize) -> Letter {
+        Letter { id: Uuid::new_v4(), from: from.to_owned(), bytes }
+    }
+
+    fn deliver(mail: &mut Mailbox, letter: Letter) -> usize {
+        let displaced = mail.displaced_by(&letter);
+        mail.remove(&displaced);
+        mail.put(letter);
+        displaced.len()
+    }
+
+    fn of(mail: &Mailbox, from: &str) -> usize {
+        mail.iter().filter(|letter| letter.from == from).count()
     }
 
     #[test]
-    fn a_message_is_received_once_by_whom_it_is_for() {
-        let mut team = team(&["ann", "bob", "cy"]);
-        team.deliver(&message("ann", "bob", "1")).unwrap();
-        team.deliver(&message("ann", "*", "2")).unwrap();
-        assert_eq!(received(&mut team, "bob", 1), ["1"]);
-        assert_eq!(received(&mut team, "bob", 10), ["2"]);
-        assert_eq!(received(&mut team, "bob", 10), [""; 0]);
-        assert_eq!(received(&mut team, "cy", 10), ["2"]);
-        assert_eq!(received(&mut team, "ann", 10), [""; 0]);
+    fn recipients_are_members_and_never_the_sender() {
+        let team = team(&["ann", "bob", "cy"]);
+        let names = |message| -> Vec<String> {
+            team.recipients(&message).unwrap().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names(message("ann", "bob", "1")), ["bob"]);
+        assert_eq!(names(message("ann", "*", "2")), ["bob", "cy"]);
+        assert_eq!(names(message("ann", "ann", "3")), ["ann"]);
     }
 
     #[test]
     fn a_message_to_everybody_is_fine_when_nobody_else_is_there() {
-        let mut team = team(&["ann"]);
-        assert_eq!(team.deliver(&message("ann", "*", "hello")), Ok(()));
+        assert_eq!(team(&["ann"]).recipients(&message("ann", "*", "hello")), Ok(Vec::new()));
     }
 
     #[test]
-    fn strangers_and_long_messages_are_refused_and_leave_nothing() {
-        let mut team = team(&["ann", "bob"]);
-        let unknown = team.deliver(&message("eve", "bob", "x")).unwrap_err();
+    fn strangers_and_long_messages_are_refused() {
+        let team = team(&["ann", "bob"]);
+        let unknown = team.recipients(&message("eve", "bob", "x")).unwrap_err();
         assert!(unknown.to_string().contains("ann, bob"), "{unknown}");
-        assert!(team.deliver(&message("ann", "eve", "x")).is_err());
+        assert!(team.recipients(&message("ann", "eve", "x")).is_err());
         let long = "x".repeat(MAX_CONTENT + 1);
-        assert_eq!(team.deliver(&message("ann", "*", &long)), Err(MailError::TooLong(MAX_CONTENT + 1)));
-        assert!(team.members.iter().all(|member| member.mail.is_empty()));
+        assert_eq!(team.recipients(&message("ann", "*", &long)), Err(MailError::TooLong(MAX_CONTENT + 1)));
     }
 
     #[test]
     fn a_full_inbox_loses_the_oldest() {
-        let mut team = team(&["ann", "bob"]);
-        for number in 0..103 {
-            team.deliver(&message("ann", "bob", &number.to_string())).unwrap();
+        let mut mail = Mailbox::default();
+        let letters: Vec<_> = (0..103).map(|_| letter("ann", 10)).collect();
+        for letter in &letters {
+            deliver(&mut mail, letter.clone());
         }
-        let all = received(&mut team, "bob", usize::MAX);
-        assert_eq!((all.len(), all[0].as_str()), (100, "3"), "a hundred, as the contract has it");
+        assert_eq!(mail.len(), 100, "a hundred, as the contract has it");
+        assert_eq!(mail.first(1, &BTreeSet::new()), [letters[3].id]);
     }
 
     #[test]
     fn an_inbox_has_a_bound_in_bytes_too() {
-        let mut team = team(&["ann", "bob"]);
-        let long = "x".repeat(MAX_CONTENT);
+        let mut mail = Mailbox::default();
         for _ in 0..MAX_INBOX {
-            team.deliver(&message("ann", "bob", &long)).unwrap();
+            deliver(&mut mail, letter("ann", MAX_CONTENT));
         }
-        assert_eq!(received(&mut team, "bob", usize::MAX).len(), MAX_INBOX_BYTES / MAX_CONTENT);
+        assert_eq!((mail.len(), mail.bytes()), (MAX_INBOX_BYTES / MAX_CONTENT, MAX_INBOX_BYTES));
     }
 
     #[test]
-    fn what_is_lent_stays_and_is_given_to_nobody_else() {
-        let mut team = team(&["ann", "bob"]);
-        team.deliver(&message("ann", "bob", "1")).unwrap();
-        let mail = &mut team.member_mut("bob").unwrap().mail;
-        let lent: Vec<_> = mail.lend().iter().map(|message| message.message_id).collect();
-        assert_eq!((lent.len(), mail.lend().len(), mail.take(9).len(), mail.len()), (1, 0, 0, 1));
-        let stored = serde_json::to_string(mail).unwrap();
-        assert_eq!(serde_json::from_str::<Mailbox>(&stored).unwrap().take(9).len(), 1, "{stored}");
-        team.deliver(&message("ann", "bob", "2")).unwrap();
-        assert_eq!(received(&mut team, "bob", 9), ["2"]);
-        team.member_mut("bob").unwrap().mail.take_back(&lent);
-        assert_eq!(received(&mut team, "bob", 9), ["1"]);
-    }
-
-    #[test]
-    fn what_is_lent_is_gone_once_it_is_removed_or_retracted() {
-        let mut team = team(&["ann", "bob"]);
-        let (one, two) = (message("ann", "bob", "1"), message("ann", "bob", "2"));
-        for message in [&one, &two] {
-            team.deliver(message).unwrap();
-        }
-        assert_eq!(team.member_mut("bob").unwrap().mail.lend().len(), 2);
-        team.member_mut("bob").unwrap().mail.remove(&[one.message_id]);
-        team.retract(&two.message_id);
-        assert_eq!(team.member("bob").unwrap().mail, Mailbox::default());
-    }
-
-    #[test]
-    fn what_is_given_back_does_not_make_an_inbox_larger_than_it_may_be() {
-        let mut team = team(&["ann", "bob"]);
-        let deliver = |team: &mut Team, numbers: std::ops::Range<usize>| {
-            for number in numbers {
-                team.deliver(&message("ann", "bob", &number.to_string())).unwrap();
+    fn a_flood_displaces_only_its_own_messages() {
+        for (bytes, fits) in [(10, MAX_INBOX), (MAX_CONTENT, MAX_INBOX_BYTES / MAX_CONTENT)] {
+            let mut mail = Mailbox::default();
+            deliver(&mut mail, letter("ann", bytes));
+            deliver(&mut mail, letter("ann", bytes));
+            for _ in 0..1000 {
+                deliver(&mut mail, letter("eve", bytes));
             }
-        };
-        deliver(&mut team, 0..3);
-        let taken = team.member_mut("bob").unwrap().mail.take(9);
-        deliver(&mut team, 3..MAX_INBOX + 1);
-        team.member_mut("bob").unwrap().mail.give_back(taken);
-        let all = received(&mut team, "bob", usize::MAX);
-        assert_eq!((all.len(), all[0].as_str()), (MAX_INBOX, "1"));
+            assert_eq!((of(&mail, "ann"), of(&mail, "eve")), (2, fits - 2));
+            assert_eq!(deliver(&mut mail, letter("ann", bytes)), 1);
+            assert_eq!((of(&mail, "ann"), of(&mail, "eve")), (3, fits - 3));
+        }
     }
 
     #[test]
-    fn a_task_is_no_mail_and_all_get_it_or_none() {
-        let mut team = team(&["ann", "bob", "cy"]);
-        let task = |to: &str| Message {
-            message_type: TASK_ASSIGNMENT.to_owned(),
-            ..message("ann", to, r#"{"task_id": "t", "command": "true"}"#)
-        };
-        team.deliver(&task("*")).unwrap();
-        let pending = |team: &Team| team.members.iter().map(|m| m.tasks.pending().len()).collect::<Vec<_>>();
-        assert_eq!(pending(&team), [0, 1, 1]);
-        assert!(team.members.iter().all(|member| member.mail.is_empty()));
-        while team.deliver(&task("bob")).is_ok() {}
-        assert!(team.deliver(&task("*")).is_err());
-        assert_eq!(pending(&team), [0, crate::team::MAX_TASKS, 1]);
+    fn two_senders_share_a_full_inbox_equally() {
+        let mut mail = Mailbox::default();
+        for from in ["ann"; MAX_INBOX].into_iter().chain(["bob"; 1000]) {
+            deliver(&mut mail, letter(from, 10));
+        }
+        assert_eq!((of(&mail, "ann"), of(&mail, "bob")), (50, 50));
+    }
+
+    #[test]
+    fn lent_messages_are_given_to_nobody_else() {
+        let mut mail = Mailbox::default();
+        let (one, two) = (letter("ann", 1), letter("ann", 1));
+        mail.put(one.clone());
+        mail.put(two.clone());
+        assert_eq!(mail.first(9, &BTreeSet::from([one.id])), [two.id]);
+        mail.remove(&[one.id, two.id]);
+        assert!(mail.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Teams of agents: who belongs to one, how large it may become, what its members have written to each other.
+//! Teams of agents: who belongs to one, how large it may become, what may wait for its members.
 //!
 //! Everything here is a value. Whoever keeps it does so under one lock, and that is what makes budgets exact: a team is
 //! entered before its first machine is made.
@@ -7,16 +7,23 @@ mod assignment;
 mod groups;
 mod mail;
 mod names;
+mod stored;
 mod tasks;
 mod tree;
 #[cfg(test)]
 mod tree_tests;
 
 pub use assignment::{Assignment, AssignmentError};
-pub use mail::{MAX_CONTENT, MAX_INBOX, MAX_INBOX_BYTES, MailError, Mailbox, Message, TASK_ASSIGNMENT};
+pub use mail::{
+    Letter, MAX_CONTENT, MAX_INBOX, MAX_INBOX_BYTES, MailError, Mailbox, Message, TASK_ASSIGNMENT,
+};
 pub use names::{RoleName, TeamName};
-pub use tasks::{MAX_TASKS, Outcome, TASKS_AT_ONCE, Task, TaskResult, TaskStep, Tasks};
-pub use tree::{NewMember, NewTeam, TeamLimits, TeamRefusal, Teams};
+pub use stored::{StoredMail, StoredStep, StoredTask, StoredTasks};
+pub use tasks::{
+    MAX_TASK_BYTES, MAX_TASKS, Outcome, ResultMark, TASKS_AT_ONCE, Task, TaskResult, TaskStep, Tasks,
+    UnderWay,
+};
+pub use tree::{MAX_MEMBER_TEXT, NewMember, NewTeam, TeamLimits, TeamRefusal, Teams};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -86,10 +93,14 @@ pub struct Member {
     /// It has taken tasks of the board that are not finished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_board: bool,
-    #[serde(default, skip_serializing_if = "Mailbox::is_empty")]
-    pub mail: Mailbox,
-    #[serde(default, skip_serializing_if = "Tasks::is_empty")]
-    pub tasks: Tasks,
+    /// Its tasks that wait or run. They are stored apart, and counted again at every start.
+    #[serde(skip)]
+    pub pending_tasks: usize,
+    /// What a ledger of an earlier version held for it.
+    #[serde(default, rename = "mail", skip_serializing)]
+    pub stored_messages: Vec<Message>,
+    #[serde(default, rename = "tasks", skip_serializing)]
+    pub stored_tasks: StoredTasks,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +121,14 @@ impl Team {
     pub fn shown_state(&self) -> TeamState {
         let works = self.members.iter().any(|member| member.status == AgentStatus::Working);
         if self.state == TeamState::Ready && works { TeamState::Working } else { self.state }
+    }
+
+    /// It is being destroyed.
+    pub fn is_going(&self) -> bool {
+        match self.state {
+            TeamState::Completing | TeamState::Destroyed => true,
+            TeamState::Creating | TeamState::Ready | TeamState::Working => false,
+        }
     }
 
     pub fn member(&self, name: &str) -> Option<&Member> {

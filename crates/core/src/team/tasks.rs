@@ -4,7 +4,8 @@
 //!  given ──▶ waiting ──▶ starting ──▶ running ──▶ result ── received ──▶ forgotten
 //! ```
 //!
-//! What waits is here with its command; what runs is the machine's, and only how to find it again is here.
+//! Commands and results are where they are stored; here is which there are, how far they are and how many bytes they
+//! take.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{AgentStatus, Assignment, MAX_INBOX_BYTES, MailError, Member};
+use super::{AgentStatus, MAX_INBOX_BYTES, MailError, Member};
 
 /// Tasks that one machine carries out at the same time; the others wait.
 pub const TASKS_AT_ONCE: usize = 4;
@@ -20,32 +21,41 @@ pub const TASKS_AT_ONCE: usize = 4;
 /// Tasks of one member that are not received yet, finished or not.
 pub const MAX_TASKS: usize = 100;
 
+/// Bytes that the commands that wait for one member take where they are stored.
+pub const MAX_TASK_BYTES: usize = MAX_INBOX_BYTES;
+
+/// Bytes of what a result says about errors, from the tool contract. Reasons may repeat what was asked for.
+const MAX_STDERR: usize = 2048;
+
 /// What the task of a message is called that cannot be understood.
 const UNKNOWN: &str = "unknown";
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The message that it came with.
     pub message_id: Uuid,
     pub task_id: String,
-    #[serde(flatten)]
     pub step: TaskStep,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskStep {
     Waiting {
-        assignment: Assignment,
+        /// What it takes where it is stored.
+        bytes: usize,
     },
     /// Written down before the machine is asked, so that a crash in between never has it run twice.
     Starting,
-    Running {
-        job: u64,
-        /// Which run of the machine the job belongs to.
-        machine: String,
-        deadline: Timestamp,
-    },
+    Running(UnderWay),
+}
+
+/// How a task that runs is found again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnderWay {
+    pub job: u64,
+    /// Which run of the machine the job belongs to.
+    pub machine: String,
+    pub deadline: Timestamp,
 }
 
 /// How a task ended, whatever it was called.
@@ -60,7 +70,9 @@ pub struct Outcome {
 impl Outcome {
     /// It could not be carried out, or not to its end.
     pub fn failed(reason: impl ToString) -> Self {
-        Self { exit_code: -1, stderr: reason.to_string(), ..Self::default() }
+        let mut stderr = reason.to_string();
+        stderr.truncate(stderr.floor_char_boundary(MAX_STDERR));
+        Self { exit_code: -1, stderr, ..Self::default() }
     }
 }
 
@@ -76,20 +88,30 @@ pub struct TaskResult {
 }
 
 impl TaskResult {
-    fn new(task_id: String, source_message_id: Uuid, outcome: Outcome) -> Self {
+    pub fn new(task_id: String, source_message_id: Uuid, outcome: Outcome) -> Self {
         let Outcome { exit_code, stdout, stderr, elapsed_secs } = outcome;
         Self { task_id, success: exit_code == 0, exit_code, stdout, stderr, elapsed_secs, source_message_id }
     }
+
+    /// The result of a task that cannot be understood.
+    pub fn not_understood(source_message_id: Uuid, reason: impl ToString) -> Self {
+        let outcome = Outcome { exit_code: -2, ..Outcome::failed(reason) };
+        Self::new(UNKNOWN.to_owned(), source_message_id, outcome)
+    }
+}
+
+/// A result that waits, without its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultMark {
+    pub message_id: Uuid,
+    pub bytes: usize,
 }
 
 /// In the order in which they were given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<Task>,
-    #[serde(skip_serializing_if = "VecDeque::is_empty")]
-    results: VecDeque<TaskResult>,
+    results: VecDeque<ResultMark>,
 }
 
 impl Tasks {
@@ -101,98 +123,85 @@ impl Tasks {
         &self.pending
     }
 
-    pub fn results_left(&self) -> usize {
-        self.results.len()
-    }
-
-    /// Removes what it returns.
-    pub fn take_results(&mut self, limit: usize) -> Vec<TaskResult> {
-        let count = limit.min(self.results.len());
-        self.results.drain(..count).collect()
-    }
-
-    /// Puts back what was taken and could not be handed over.
-    pub fn give_back(&mut self, results: Vec<TaskResult>) {
-        results.into_iter().rev().for_each(|result| self.results.push_front(result));
-    }
-
-    pub(super) fn retract(&mut self, message_id: &Uuid) {
-        self.pending.retain(|task| task.message_id != *message_id);
-        self.results.retain(|result| result.source_message_id != *message_id);
+    pub fn results(&self) -> impl ExactSizeIterator<Item = &ResultMark> {
+        self.results.iter()
     }
 
     /// Whether one more fits.
-    pub(super) fn admit(&self, who: &str, bytes: usize) -> Result<(), MailError> {
-        let waiting = self.pending.iter().map(|task| match &task.step {
-            TaskStep::Waiting { assignment } => assignment.size(),
-            TaskStep::Starting | TaskStep::Running { .. } => 0,
+    pub fn admit(&self, who: &str, bytes: usize) -> Result<(), MailError> {
+        let waiting = self.pending.iter().map(|task| match task.step {
+            TaskStep::Waiting { bytes } => bytes,
+            TaskStep::Starting | TaskStep::Running(_) => 0,
         });
         let full = self.pending.len() + self.results.len() >= MAX_TASKS;
-        if full || waiting.sum::<usize>().saturating_add(bytes) > MAX_INBOX_BYTES {
+        if full || waiting.sum::<usize>().saturating_add(bytes) > MAX_TASK_BYTES {
             return Err(MailError::TooManyTasks { who: who.to_owned() });
         }
         Ok(())
     }
 
-    /// Takes a message's task. One that cannot be understood has its result at once.
-    pub(super) fn give(&mut self, message_id: Uuid, content: &str) {
-        match Assignment::parse(content) {
-            Ok(assignment) => self.pending.push(Task {
-                message_id,
-                task_id: assignment.task_id.clone(),
-                step: TaskStep::Waiting { assignment },
-            }),
-            Err(error) => {
-                let outcome = Outcome { exit_code: -2, ..Outcome::failed(error) };
-                self.results.push_back(TaskResult::new(UNKNOWN.to_owned(), message_id, outcome));
-            }
+    pub fn give(&mut self, message_id: Uuid, task_id: String, bytes: usize) {
+        self.pending.push(Task { message_id, task_id, step: TaskStep::Waiting { bytes } });
+    }
+
+    /// The task to start next, unless the machine has enough to do.
+    pub fn next(&self) -> Option<&Task> {
+        let waits = |task: &&Task| matches!(task.step, TaskStep::Waiting { .. });
+        let begun = self.pending.iter().filter(|task| !waits(task)).count();
+        if begun >= TASKS_AT_ONCE { None } else { self.pending.iter().find(waits) }
+    }
+
+    /// A task has come to another step. One that is not known is entered.
+    pub fn set_step(&mut self, message_id: Uuid, task_id: String, step: TaskStep) {
+        match self.pending.iter_mut().find(|task| task.message_id == message_id) {
+            Some(task) => task.step = step,
+            None => self.pending.push(Task { message_id, task_id, step }),
         }
+    }
+
+    /// A task has ended, or could not be understood.
+    pub fn end(&mut self, mark: ResultMark) {
+        self.pending.retain(|task| task.message_id != mark.message_id);
+        self.results.push_back(mark);
+    }
+
+    pub fn remove(&mut self, ids: &[Uuid]) {
+        self.pending.retain(|task| !ids.contains(&task.message_id));
+        self.results.retain(|result| !ids.contains(&result.message_id));
     }
 }
 
 impl Member {
-    /// The task to start next, unless the machine has enough to do.
-    pub fn begin_task(&mut self) -> Option<(Uuid, Assignment)> {
-        let waits = |task: &Task| matches!(task.step, TaskStep::Waiting { .. });
-        let begun = self.tasks.pending.iter().filter(|task| !waits(task)).count();
-        if begun >= TASKS_AT_ONCE {
-            return None;
-        }
-        let next = self.tasks.pending.iter_mut().find(|task| waits(task))?;
-        match std::mem::replace(&mut next.step, TaskStep::Starting) {
-            TaskStep::Waiting { assignment } => {
-                self.status = AgentStatus::Working;
-                Some((next.message_id, assignment))
-            }
-            TaskStep::Starting | TaskStep::Running { .. } => None,
-        }
-    }
-
-    /// The machine has taken a task up.
-    pub fn task_runs(&mut self, message_id: &Uuid, job: u64, machine: String, deadline: Timestamp) {
-        if let Some(task) = self.tasks.pending.iter_mut().find(|task| task.message_id == *message_id) {
-            task.step = TaskStep::Running { job, machine, deadline };
-        }
-    }
-
-    /// A task has ended. False if it is not one of this member.
-    pub fn end_task(&mut self, message_id: &Uuid, outcome: Outcome) -> bool {
-        let Some(at) = self.tasks.pending.iter().position(|task| task.message_id == *message_id) else {
-            return false;
-        };
-        let task = self.tasks.pending.remove(at);
-        let result = TaskResult::new(task.task_id, task.message_id, outcome);
-        self.status = match (self.is_busy(), result.success) {
-            (true, _) => AgentStatus::Working,
-            (false, true) => AgentStatus::Done,
-            (false, false) => AgentStatus::Failed,
-        };
-        self.tasks.results.push_back(result);
-        true
-    }
-
     fn is_busy(&self) -> bool {
-        self.on_board || !self.tasks.pending.is_empty()
+        self.on_board || self.pending_tasks > 0
+    }
+
+    /// So many tasks wait or run. What it is then follows, also from how a task ended that ended just now.
+    pub fn set_pending_tasks(&mut self, count: usize, ended: Option<bool>) {
+        self.pending_tasks = count;
+        match (self.is_busy(), ended) {
+            (true, _) => self.status = AgentStatus::Working,
+            (false, Some(true)) => self.status = AgentStatus::Done,
+            (false, Some(false)) => self.status = AgentStatus::Failed,
+            (false, None) => {}
+        }
+    }
+
+    /// What was found of its tasks at the start. The ledger may have been written before the last of them ended.
+    pub fn found_tasks(&mut self, count: usize, last: Option<bool>) {
+        let worked = self.status == AgentStatus::Working;
+        self.pending_tasks = count;
+        match (self.is_busy(), worked) {
+            (true, _) if self.status != AgentStatus::Initializing => self.status = AgentStatus::Working,
+            (false, true) => {
+                self.status = match last {
+                    Some(true) => AgentStatus::Done,
+                    Some(false) => AgentStatus::Failed,
+                    None => AgentStatus::Ready,
+                }
+            }
+            (true, _) | (false, false) => {}
+        }
     }
 
     /// Whether it has tasks of the board in hand. True if that was news.
@@ -219,89 +228,68 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::WorkspaceName;
-    use crate::team::{Mailbox, RoleName};
 
-    fn member() -> Member {
-        Member {
-            name: RoleName::parse("ann").unwrap(),
-            role: String::new(),
-            skills: Vec::new(),
-            description: None,
-            workspace: WorkspaceName::parse("w").unwrap(),
-            workspace_id: None,
-            status: AgentStatus::Ready,
-            on_board: false,
-            mail: Mailbox::default(),
-            tasks: Tasks::default(),
-        }
+    fn give(tasks: &mut Tasks, number: usize) -> Uuid {
+        let id = Uuid::new_v4();
+        tasks.give(id, format!("t{number}"), 100);
+        id
     }
 
-    fn give(member: &mut Member, task: usize) -> Uuid {
-        let id = Uuid::new_v4();
-        member.tasks.give(id, &format!(r#"{{"task_id": "t{task}", "command": "true"}}"#));
-        id
+    fn begin(tasks: &mut Tasks) -> Option<Uuid> {
+        let next = tasks.next().map(|task| (task.message_id, task.task_id.clone()))?;
+        tasks.set_step(next.0, next.1, TaskStep::Starting);
+        Some(next.0)
     }
 
     #[test]
     fn four_tasks_begin_and_the_fifth_when_one_has_ended() {
-        let mut member = member();
-        let ids: Vec<_> = (0..6).map(|task| give(&mut member, task)).collect();
-        let mut begun = Vec::new();
-        while let Some((id, _)) = member.begin_task() {
-            member.task_runs(&id, 1, "m".to_owned(), Timestamp::UNIX_EPOCH);
-            begun.push(id);
-        }
+        let mut tasks = Tasks::default();
+        let ids: Vec<_> = (0..6).map(|number| give(&mut tasks, number)).collect();
+        let begun: Vec<_> = std::iter::from_fn(|| begin(&mut tasks)).collect();
         assert_eq!(begun, ids[..4]);
-        assert_eq!(member.status, AgentStatus::Working);
-        assert!(member.end_task(&ids[2], Outcome::default()));
-        assert!(!member.end_task(&ids[2], Outcome::default()), "only once");
-        assert_eq!(member.begin_task().unwrap().0, ids[4]);
-        assert_eq!(member.begin_task(), None);
-        let results = member.tasks.take_results(10);
-        assert_eq!((results.len(), results[0].task_id.as_str(), results[0].success), (1, "t2", true));
-        assert_eq!((member.tasks.take_results(10).len(), member.tasks.pending().len()), (0, 5));
+        tasks.end(ResultMark { message_id: ids[2], bytes: 10 });
+        assert_eq!(begin(&mut tasks), Some(ids[4]));
+        assert_eq!(begin(&mut tasks), None);
+        assert_eq!((tasks.results().len(), tasks.pending().len()), (1, 5));
+        tasks.remove(&[ids[2]]);
+        assert_eq!((tasks.results().len(), tasks.pending().len()), (0, 5));
     }
 
     #[test]
     fn how_the_last_task_ended_is_how_the_member_is() {
-        let mut member = member();
-        let (one, two) = (give(&mut member, 1), give(&mut member, 2));
-        while member.begin_task().is_some() {}
-        member.end_task(&one, Outcome::default());
+        let mut member = Member::for_tests("ann");
+        member.set_pending_tasks(2, None);
         assert_eq!(member.status, AgentStatus::Working);
-        member.end_task(&two, Outcome::failed("no"));
+        member.set_pending_tasks(1, Some(true));
+        assert_eq!(member.status, AgentStatus::Working);
+        member.set_pending_tasks(0, Some(false));
         assert_eq!(member.status, AgentStatus::Failed);
-        let three = give(&mut member, 3);
-        member.begin_task();
-        member.end_task(&three, Outcome::default());
+        member.set_pending_tasks(0, Some(true));
         assert_eq!(member.status, AgentStatus::Done);
     }
 
     #[test]
     fn whoever_has_a_task_of_the_board_works_until_it_is_done() {
-        let mut member = member();
+        let mut member = Member::for_tests("ann");
         assert!(member.set_on_board(true) && !member.set_on_board(true), "only once");
         assert_eq!(member.status, AgentStatus::Working);
-        let task = give(&mut member, 1);
-        member.begin_task();
-        member.end_task(&task, Outcome::default());
+        member.set_pending_tasks(1, None);
+        member.set_pending_tasks(0, Some(true));
         assert_eq!(member.status, AgentStatus::Working, "the board's is not done");
         assert!(member.set_on_board(false));
         assert_eq!(member.status, AgentStatus::Ready);
-        let task = give(&mut member, 2);
-        member.begin_task();
+        member.set_pending_tasks(1, None);
         member.set_on_board(true);
         member.set_on_board(false);
         assert_eq!(member.status, AgentStatus::Working, "it runs still");
-        member.end_task(&task, Outcome::default());
+        member.set_pending_tasks(0, Some(true));
         assert!(!member.set_on_board(false));
         assert_eq!(member.status, AgentStatus::Done, "how the last task ended stays");
     }
 
     #[test]
     fn a_member_whose_machine_is_being_made_does_not_work_yet() {
-        let mut member = Member { status: AgentStatus::Initializing, ..member() };
+        let mut member = Member { status: AgentStatus::Initializing, ..Member::for_tests("ann") };
         assert!(member.set_on_board(true));
         assert_eq!(member.status, AgentStatus::Initializing);
         member.set_ready();
@@ -309,35 +297,26 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_has_a_result_at_once() {
-        let mut member = member();
-        let id = Uuid::new_v4();
-        member.tasks.give(id, "rm -rf");
-        let result = member.tasks.take_results(1).remove(0);
-        assert_eq!((result.task_id.as_str(), result.exit_code, result.success), ("unknown", -2, false));
-        assert_eq!(result.source_message_id, id);
-        assert!(result.stderr.contains("JSON"), "{result:?}");
-    }
-
-    #[test]
-    fn what_runs_is_found_again_and_a_command_is_kept_only_while_it_waits() {
-        let mut member = member();
-        let first = give(&mut member, 1);
-        give(&mut member, 2);
-        member.begin_task();
-        member.task_runs(&first, 7, "m".to_owned(), Timestamp::UNIX_EPOCH);
-        let text = serde_json::to_string(&member).unwrap();
-        assert_eq!(serde_json::from_str::<Member>(&text).unwrap(), member);
-        assert_eq!(text.matches("command").count(), 1, "{text}");
+    fn found_tasks_correct_a_stale_status() {
+        let found = |status, count, last| {
+            let mut member = Member { status, ..Member::for_tests("ann") };
+            member.found_tasks(count, last);
+            member.status
+        };
+        assert_eq!(found(AgentStatus::Ready, 1, None), AgentStatus::Working);
+        assert_eq!(found(AgentStatus::Working, 0, Some(false)), AgentStatus::Failed);
+        assert_eq!(found(AgentStatus::Working, 0, None), AgentStatus::Ready);
+        assert_eq!(found(AgentStatus::Done, 0, None), AgentStatus::Done);
     }
 
     #[test]
     fn a_member_takes_only_so_many() {
-        let mut member = member();
-        for task in 0..MAX_TASKS {
-            assert!(member.tasks.admit("ann", 10).is_ok());
-            give(&mut member, task);
+        let mut tasks = Tasks::default();
+        for number in 0..MAX_TASKS {
+            assert!(tasks.admit("ann", 10).is_ok());
+            give(&mut tasks, number);
         }
-        assert!(member.tasks.admit("ann", 10).unwrap_err().to_string().contains("ann"));
+        assert!(tasks.admit("ann", 10).unwrap_err().to_string().contains("ann"));
+        assert!(Tasks::default().admit("ann", MAX_TASK_BYTES + 1).is_err());
     }
 }

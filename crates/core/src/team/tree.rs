@@ -6,10 +6,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{AgentStatus, Mailbox, Member, RoleName, Tasks, Team, TeamName, TeamState};
+use super::{AgentStatus, Member, RoleName, StoredTasks, Team, TeamName, TeamState};
 use crate::ids::{SessionId, WorkspaceId};
 use crate::names::WorkspaceName;
 use crate::suggest::nearest;
+
+/// Bytes of what is said about one member. It is in the ledger, which must stay small.
+pub const MAX_MEMBER_TEXT: usize = 8 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub struct TeamLimits {
@@ -38,6 +41,13 @@ pub struct NewMember {
     pub workspace: WorkspaceName,
 }
 
+impl NewMember {
+    fn text_len(&self) -> usize {
+        let skills: usize = self.skills.iter().map(String::len).sum();
+        self.role.len() + skills + self.description.as_ref().map_or(0, String::len)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TeamRefusal {
     #[error("no team {wanted:?} exists{}", did_you_mean(.nearest))]
@@ -52,6 +62,10 @@ pub enum TeamRefusal {
     TooMany { wanted: u32, limit: u32, of: String, taken: u32 },
     #[error("team {name} would be {depth} levels below the topmost; at most {limit} are allowed")]
     TooDeep { name: TeamName, depth: u32, limit: u32 },
+    #[error(
+        "role, skills and description of {name} have {len} bytes together; at most {MAX_MEMBER_TEXT} are allowed"
+    )]
+    TooLong { name: RoleName, len: usize },
     #[error("team {0} is being destroyed")]
     Going(TeamName),
     #[error("team {0} is still being made")]
@@ -126,6 +140,12 @@ impl Teams {
                 return Err(TeamRefusal::DuplicateRole(role.name.clone()));
             }
         }
+        for role in &roles {
+            let len = role.text_len();
+            if len > MAX_MEMBER_TEXT {
+                return Err(TeamRefusal::TooLong { name: role.name.clone(), len });
+            }
+        }
         let too_many = |limit, of: String, taken| TeamRefusal::TooMany { wanted: count, limit, of, taken };
         if count > limits.max_vms_per_team {
             return Err(too_many(limits.max_vms_per_team, "a team on this server".to_owned(), 0));
@@ -148,8 +168,9 @@ impl Teams {
             workspace_id: None,
             status: AgentStatus::Initializing,
             on_board: false,
-            mail: Mailbox::default(),
-            tasks: Tasks::default(),
+            pending_tasks: 0,
+            stored_messages: Vec::new(),
+            stored_tasks: StoredTasks::default(),
         };
         let members = roles.into_iter().map(member).collect();
         let team = Team { state: TeamState::Creating, created_at, owner, max_vms, parent, members };
@@ -210,6 +231,15 @@ impl Teams {
 
     pub fn depth(&self, name: &TeamName) -> u32 {
         u32::try_from(self.upwards(name).count().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Takes up a team that was stored. False, and nothing changes, if there is one of that name.
+    pub fn restore(&mut self, name: TeamName, team: Team) -> bool {
+        let free = !self.0.contains_key(&name);
+        if free {
+            self.0.insert(name, team);
+        }
+        free
     }
 
     pub fn remove(&mut self, name: &TeamName) -> Option<Team> {

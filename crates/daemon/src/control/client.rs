@@ -23,6 +23,7 @@ use super::wire::{
 use crate::info::{LogKind, Logs, PortForward};
 use crate::machines::{SnapshotDiff, TemplateInfo};
 use crate::metrics::Health;
+use crate::session::{QuarantineItem, Recovered};
 
 /// A daemon that shuts down stops its machines first, in at most half a minute.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(60);
@@ -111,6 +112,19 @@ impl ControlClient {
 
     pub async fn ps(&mut self) -> Result<Vec<Workspace>, ControlError> {
         self.ask(Op::Ps { state: None }).await
+    }
+
+    pub async fn quarantine(&mut self) -> Result<Vec<QuarantineItem>, ControlError> {
+        self.ask(Op::Quarantine).await
+    }
+
+    pub async fn recover(&mut self, wanted: &str) -> Result<Recovered, ControlError> {
+        self.ask(Op::Recover { wanted: wanted.to_owned() }).await
+    }
+
+    /// Gives back the id of what was deleted.
+    pub async fn discard(&mut self, wanted: &str) -> Result<String, ControlError> {
+        self.ask(Op::Discard { wanted: wanted.to_owned() }).await
     }
 
     pub async fn create(

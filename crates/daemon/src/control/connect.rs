@@ -21,6 +21,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::hello::{self, HELLO_DEADLINE, Hello, HelloError, Welcome};
 use super::ready::{self, ReadyReport};
+use crate::lock::running_daemon;
+use crate::own_log;
+use crate::run_dir;
 
 /// From starting a daemon to its socket. It answers before it has looked at machines, so this is for hosts that
 /// are nearly standing still.
@@ -28,9 +31,6 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long to leave it to another daemon that is starting, or ending, before the next attempt to start one.
 const AGAIN: Duration = Duration::from_millis(500);
-
-/// A log that has grown beyond this is put aside when a daemon is started.
-const MAX_LOG_BYTES: u64 = 8 << 20;
 
 /// A reason of one line; more is cut.
 const MAX_REPORT_BYTES: u64 = 4096;
@@ -63,6 +63,12 @@ pub enum ConnectError {
     Hello(#[from] HelloError),
     #[error("the daemon refused the connection: {reason}")]
     Refused { reason: String },
+    #[error(
+        "the daemon that listens at {path} (pid {pid}) serves {}, and not {ours}: two configurations share one \
+         vm.run_dir",
+        serving(.theirs)
+    )]
+    OtherState { path: PathBuf, pid: u32, theirs: Option<String>, ours: String },
     #[error("{what} for the daemon: {source}")]
     Prepare {
         what: String,
@@ -75,7 +81,11 @@ pub enum ConnectError {
     StartTimedOut { log: PathBuf },
 }
 
-/// Connects to a daemon that runs.
+fn serving(state_file: &Option<String>) -> &str {
+    state_file.as_deref().unwrap_or("another state file")
+}
+
+/// Connects to a daemon that runs, and serves our state file.
 pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectError> {
     let path = paths.daemon_socket();
     let greeted = greet(&path, hello).await;
@@ -86,7 +96,24 @@ pub async fn connect(paths: &Paths, hello: &Hello) -> Result<Connected, ConnectE
         Err(ConnectError::Hello(HelloError::Io(source))) => is_nobody(source),
         Ok(_) | Err(_) => false,
     };
-    if is_nobody { Err(ConnectError::NotRunning { path }) } else { greeted }
+    if is_nobody {
+        return Err(ConnectError::NotRunning { path });
+    }
+    let connected = greeted?;
+    check_state(paths, &connected.welcome, path)?;
+    Ok(connected)
+}
+
+/// What is made must not land in another ledger than the one that this configuration names.
+fn check_state(paths: &Paths, welcome: &Welcome, path: PathBuf) -> Result<(), ConnectError> {
+    let ours = run_dir::identity(&paths.state_file);
+    let same = match &welcome.state_file {
+        Some(theirs) => *theirs == ours,
+        // A daemon of an earlier version: it is ours if it is the one that holds the lock beside our state file.
+        None => running_daemon(&paths.lock_file()) == Some(welcome.pid),
+    };
+    let (pid, theirs) = (welcome.pid, welcome.state_file.clone());
+    if same { Ok(()) } else { Err(ConnectError::OtherState { path, pid, theirs, ours }) }
 }
 
 async fn greet(path: &Path, hello: &Hello) -> Result<Connected, ConnectError> {
@@ -143,7 +170,15 @@ pub async fn connect_or_start(
             settled => return settled,
         }
     }
-    Err(ConnectError::StartTimedOut { log: paths.daemon_log() })
+    match running_daemon(&paths.lock_file()) {
+        Some(pid) => {
+            let run = paths.run.display();
+            let reason =
+                format!("the daemon of this state file (pid {pid}) runs, but does not listen in {run}");
+            Err(ConnectError::StartFailed { reason })
+        }
+        None => Err(ConnectError::StartTimedOut { log: paths.daemon_log() }),
+    }
 }
 
 async fn start(
@@ -187,8 +222,8 @@ async fn start(
 }
 
 fn open_log(path: &Path) -> io::Result<fs::File> {
-    if fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
-        fs::rename(path, path.with_extension("log.1"))?;
+    if fs::metadata(path).is_ok_and(|log| log.len() > own_log::MAX_LOG_BYTES) {
+        fs::rename(path, own_log::older(path))?;
     }
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }

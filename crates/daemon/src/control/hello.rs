@@ -1,6 +1,7 @@
 //! The first line in each direction.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::mcp::McpOptions;
+use crate::run_dir;
 
 /// The generation of the socket's protocol.
 pub(crate) const GENERATION: u32 = 1;
@@ -58,23 +60,27 @@ pub struct Welcome {
     pub version: String,
     #[serde(default)]
     pub pid: u32,
+    /// The state file that the daemon serves. Versions before this field do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Welcome {
-    pub(crate) fn accept() -> Self {
-        Self {
-            agentiso: GENERATION,
-            ok: true,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            error: None,
-        }
+    pub(crate) fn accept(state_file: &Path) -> Self {
+        Self { ok: true, state_file: Some(run_dir::identity(state_file)), error: None, ..Self::refuse("") }
     }
 
     pub(crate) fn refuse(error: impl Into<String>) -> Self {
-        Self { ok: false, error: Some(error.into()), ..Self::accept() }
+        Self {
+            agentiso: GENERATION,
+            ok: false,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            state_file: None,
+            error: Some(error.into()),
+        }
     }
 }
 

@@ -188,6 +188,9 @@ async fn answer(session: &Session, op: Op, outbox: &Outbox) -> Result<serde_json
             net_log(session, &WorkspaceRef::parse(&workspace), max_lines, follow, outbox).await?;
             json(())
         }
+        Op::Quarantine => json(session.quarantine().await?),
+        Op::Recover { wanted } => json(session.recover(&wanted).await?),
+        Op::Discard { wanted } => json(session.discard(&wanted).await?),
         Op::Templates => json(session.templates()),
         Op::ImageRmCheck { image } => {
             let image = ImageName::parse(&image).map_err(WireError::invalid)?;

@@ -82,7 +82,7 @@ async fn greet(daemon: Daemon, mcp: Arc<dyn McpHandler>, mut stream: UnixStream)
             return;
         }
     };
-    if hello::write_line(&mut stream, &Welcome::accept()).await.is_err() {
+    if hello::write_line(&mut stream, &Welcome::accept(&daemon.config().paths.state_file)).await.is_err() {
         return;
     }
     match hello.kind {

@@ -149,6 +149,16 @@ pub enum Op {
     ImageRmCheck {
         image: String,
     },
+    /// What was found and is not used.
+    Quarantine,
+    /// Brings something back from there.
+    Recover {
+        wanted: String,
+    },
+    /// Deletes something there.
+    Discard {
+        wanted: String,
+    },
     /// Stops all machines and ends the daemon; the connection closes when that is done.
     Shutdown,
 }

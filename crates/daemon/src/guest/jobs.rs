@@ -27,12 +27,13 @@ impl Guest {
         self.alive("polling a job", self.agent.poll_job(query)).await
     }
 
-    /// Returns when a job has ended; the guest tells. Waiting is not a call: a session that only waits is idle.
+    /// Returns when a job has ended; the guest tells. Waiting is not a call: a session that only waits is idle, and a guest
+    /// that stands still is waited for.
     pub async fn job_end(&self, id: u64) -> Result<(), OpError> {
         loop {
             let again = Instant::now() + BETWEEN_QUESTIONS;
             let query = JobQuery { id, wait: END_WAIT, ..JobQuery::default() };
-            if !self.alive("waiting for a job", self.agent.poll_job(query)).await?.running {
+            if !self.living("waiting for a job", self.agent.poll_job(query)).await?.running {
                 return Ok(());
             }
             tokio::time::sleep_until(again).await;

@@ -125,6 +125,9 @@ impl From<NetworkInfo> for StoredNetwork {
     }
 }
 
+/// Ports of the host that lead into one workspace. Each is a socket that listens, and a line of the ledger.
+pub(crate) const MAX_FORWARDS: usize = 64;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortForward {
     pub host_port: u16,

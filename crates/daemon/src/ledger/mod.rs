@@ -1,15 +1,39 @@
-//! The ledger: what the daemon knows about its workspaces, on disk after every lifecycle change.
+//! What the daemon knows about its workspaces, on disk after every lifecycle change, twice: in the ledger and in the
+//! directories themselves.
 //!
-//! [`schema`] is the stored form, [`file`] reads and replaces the file, [`store`] lets many tasks save at once
-//! with few writes. Reading the file without a daemon ([`read`]) is for `agentiso status`.
+//! [`schema`] is the stored form, [`parse`] reads it entry by entry, [`file`] is `state.json`. [`description`] is what
+//! each directory says of itself, [`survey`] reads all of them at start, [`gather`] decides what exists, and
+//! [`quarantine`] holds what is not understood. [`store`] lets many tasks save at once with few writes. Reading
+//! without a daemon ([`read`], [`survey()`]) is for `agentiso status` and `agentiso check`.
 
+#[cfg(test)]
+mod bounds_tests;
+mod description;
+mod error;
 mod file;
+mod gather;
+mod parse;
+mod quarantine;
 mod schema;
 mod store;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod whole_file;
 
-pub(crate) use file::keep_aside;
-pub use file::{LedgerError, Loaded, load, read, write};
-pub use schema::{
-    Counters, LedgerDocument, SCHEMA_VERSION, StoredImage, StoredSession, StoredSnapshot, StoredWorkspace,
+pub use description::{
+    Described, DescribedOwner, DescribedWorkspace, Description, Holds, Marker, TeamDescription, TeamKey,
+    read_team, read_workspace,
 };
-pub(crate) use store::Store;
+pub(crate) use description::{keep_damaged, remove_marker, team_directory, write_workspace};
+pub use error::LedgerError;
+pub use file::{Found, read, write};
+pub(crate) use gather::{Gathered, gather};
+pub(crate) use quarantine::{KeptContent, KeptWorkspace, Quarantine};
+pub use schema::{
+    Counters, LedgerDocument, Mended, SCHEMA_VERSION, StoredImage, StoredSession, StoredSnapshot,
+    StoredWorkspace,
+};
+pub(crate) use store::{Store, Written};
+pub use survey::{FoundTeam, FoundWorkspace, Survey, survey};
+pub(crate) use whole_file::{keep_aside, remove_temporary};

@@ -1,7 +1,8 @@
-//! The stored form of the state, version 4.
+//! The stored form of the state, version 5.
 //!
 //! It is apart from the types the daemon works with: what another version may read must not change because a
-//! field was renamed. Versions below 4 were written by an earlier program whose machines this one cannot run.
+//! field was renamed. A change that an older program would misread gets a new version, and [`super::parse`] brings the
+//! older form up to it. Versions below 4 were written by an earlier program whose machines this one cannot run.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,7 +10,6 @@ use std::net::Ipv4Addr;
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
-use agentiso_core::rate::RateLevels;
 use agentiso_core::resources::Resources;
 use agentiso_core::team::Teams;
 use serde::{Deserialize, Serialize};
@@ -17,12 +17,15 @@ use serde::{Deserialize, Serialize};
 use crate::info::{ForkedFrom, NetworkInfo};
 use crate::machines::{MachineRecord, Rung};
 
-pub const SCHEMA_VERSION: u64 = 4;
+pub const SCHEMA_VERSION: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LedgerDocument {
     pub schema_version: u64,
     pub saved_at: jiff::Timestamp,
+    /// Counts the saves. A description with a higher number was written after this file was.
+    #[serde(default)]
+    pub revision: u64,
     pub workspaces: BTreeMap<WorkspaceId, StoredWorkspace>,
     #[serde(default)]
     pub sessions: Vec<StoredSession>,
@@ -30,6 +33,16 @@ pub struct LedgerDocument {
     pub teams: Teams,
     #[serde(default)]
     pub counters: Counters,
+    /// What the last start that had to mend something did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mended: Option<Mended>,
+}
+
+/// What a start did because the ledger was damaged, incomplete or missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mended {
+    pub at: jiff::Timestamp,
+    pub lines: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +63,13 @@ pub struct StoredWorkspace {
     pub created_at: jiff::Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rung: Option<Rung>,
-    /// The oldest first; the truth about which exist.
+    /// The oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<StoredSnapshot>,
+    /// Snapshots that are being deleted. Their files are removed because they are listed here, and not because they
+    /// are not listed elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removing: Vec<SnapshotId>,
     /// The snapshot that its state descends from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<SnapshotId>,
@@ -102,7 +119,4 @@ pub struct Counters {
     /// Workspaces ever made.
     #[serde(default)]
     pub workspaces_created: u64,
-    /// How much of what may be called at once was called.
-    #[serde(default, skip_serializing_if = "RateLevels::is_empty")]
-    pub rates: RateLevels,
 }

@@ -1,29 +1,90 @@
 //! Saving from many tasks: each waits until its own change is on disk, and one write serves all that are waiting.
 //!
-//! A change is made in memory first, then saved. When saving fails, whoever made the change undoes it (or keeps
-//! it, where the world has already changed) and the store remembers that the file is behind, so that it is
-//! written again later. The same holds for a caller that is cancelled before its write begins: its change is made.
+//! A change is made in memory first, then saved: the ledger, then the descriptions of what changed. When saving fails,
+//! whoever made the change undoes it (or keeps it, where the world has already changed) and the store remembers that
+//! the files are behind, so that they are written again later. The same holds for a caller that is cancelled before its
+//! write begins: its change is made.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use agentiso_core::config::Paths;
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::lifecycle::Phase;
+use agentiso_core::team::Team;
+use agentiso_host::files;
 use tokio::sync::Mutex;
 
-use super::file::{self, LedgerError};
+use super::description::{
+    self, Described, DescribedOwner, DescribedWorkspace, Description, Holds, TeamDescription, TeamKey,
+    team_directory, team_file, workspace_file,
+};
+use super::error::LedgerError;
+use super::file;
 use super::schema::LedgerDocument;
+use super::survey::Survey;
+
+/// What the files say.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The ledger's.
+    revision: u64,
+    workspaces: BTreeMap<WorkspaceId, DescribedWorkspace>,
+    teams: BTreeMap<TeamKey, Team>,
+}
+
+impl Written {
+    /// The descriptions that are there already, so that a start does not write them all anew.
+    pub(crate) fn found(survey: &Survey) -> Self {
+        let workspaces = survey.workspaces.iter().filter_map(|found| match &found.described {
+            Described::Read(Description { holds: Holds::Workspace(workspace), .. }) => {
+                Some((found.id, (**workspace).clone()))
+            }
+            Described::Read(_) | Described::Missing | Described::Newer(_) | Described::Damaged(_) => None,
+        });
+        let teams = survey.teams.iter().filter_map(|found| match &found.described {
+            Described::Read(description) => Some((found.key.clone(), description.team.clone())),
+            Described::Missing | Described::Newer(_) | Described::Damaged(_) => None,
+        });
+        Self { revision: 0, workspaces: workspaces.collect(), teams: teams.collect() }
+    }
+
+    /// Leaves out what the ledger does not list: that is in quarantine, and not to be touched.
+    pub(crate) fn listed_in(mut self, document: &LedgerDocument) -> Self {
+        self.revision = document.revision;
+        self.workspaces.retain(|id, _| document.workspaces.contains_key(id));
+        self.teams.retain(|key, _| is_listed(document, key));
+        self
+    }
+}
+
+#[derive(Debug)]
+struct Saved {
+    /// The generation that is on disk.
+    generation: u64,
+    written: Written,
+}
 
 #[derive(Debug)]
 pub(crate) struct Store {
-    path: PathBuf,
-    /// The generation that is on disk. The lock is held while a write runs.
-    saved: Arc<Mutex<u64>>,
+    paths: Arc<Paths>,
+    /// The lock is held while a write runs.
+    saved: Arc<Mutex<Saved>>,
     behind: Arc<AtomicBool>,
 }
 
 impl Store {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, saved: Arc::new(Mutex::new(0)), behind: Arc::new(AtomicBool::new(false)) }
+    pub(crate) fn new(paths: Paths, written: Written) -> Self {
+        Self {
+            paths: Arc::new(paths),
+            saved: Arc::new(Mutex::new(Saved { generation: 0, written })),
+            behind: Arc::new(AtomicBool::new(false)),
+        }
     }
 
     /// Whether a save failed, or was given up, since the last one that succeeded.
@@ -40,7 +101,7 @@ impl Store {
     ) -> Result<(), LedgerError> {
         let mut unsaved = BehindOnDrop { behind: Arc::clone(&self.behind), armed: true };
         let mut saved = Arc::clone(&self.saved).lock_owned().await;
-        if *saved >= generation {
+        if saved.generation >= generation {
             unsaved.armed = false;
             return Ok(());
         }
@@ -48,31 +109,143 @@ impl Store {
         // one that was given up before is in this one.
         self.behind.store(false, Ordering::Release);
         let (taken, document) = take();
-        let path = self.path.clone();
+        let paths = Arc::clone(&self.paths);
         // The lock goes with the write: a caller that is cancelled meanwhile must not let a second write begin on the
         // same temporary file. So does the mark, which is set however the write fails.
         let write = tokio::task::spawn_blocking(move || {
-            let result = file::write(&path, &document);
-            if result.is_ok() {
-                unsaved.armed = false;
-                *saved = taken;
+            let result = saved.written.write(&paths, document);
+            if let Ok(described) = &result {
+                unsaved.armed = !described;
+                saved.generation = taken;
             }
             // Before the lock, so that the next write does not begin with the mark of this one still to come.
             drop(unsaved);
             drop(saved);
-            result
+            result.map(drop)
         });
         match write.await {
             Ok(result) => result,
-            Err(error) => {
-                let source = std::io::Error::other(error);
-                Err(LedgerError::Io { path: self.path.clone(), source })
-            }
+            Err(error) => Err(LedgerError::io(&self.paths.state_file, io::Error::other(error))),
         }
     }
 }
 
-/// Says that the file is behind, unless the change was found to be in it.
+impl Written {
+    /// Writes the ledger, and then the descriptions that changed. Gives back whether all of those could be written: one
+    /// directory that takes no file must not keep all others from being saved, and the ledger has what it lacks. It is an
+    /// error only if the description that stays on disk says that the directory may go, and the ledger that it may not.
+    fn write(&mut self, paths: &Paths, mut document: LedgerDocument) -> Result<bool, LedgerError> {
+        document.revision = self.revision + 1;
+        file::write(&paths.state_file, &document)?;
+        self.revision = document.revision;
+        let workspaces = self.describe_workspaces(paths, &document);
+        let teams = self.describe_teams(paths, &document);
+        Ok(workspaces? && teams)
+    }
+
+    fn describe_workspaces(&mut self, paths: &Paths, document: &LedgerDocument) -> Result<bool, LedgerError> {
+        let mut owners = BTreeMap::new();
+        for session in &document.sessions {
+            let owner =
+                DescribedOwner { session_id: session.session_id.clone(), created_at: session.created_at };
+            owners.extend(session.workspace_ids.iter().map(|id| (*id, owner.clone())));
+        }
+        self.workspaces.retain(|id, _| document.workspaces.contains_key(id));
+        let (mut all, mut condemned) = (true, None);
+        for (id, entry) in &document.workspaces {
+            let described = DescribedWorkspace { owner: owners.remove(id), entry: entry.clone() };
+            let directory = paths.workspace_data(id);
+            // One that somebody removed is written again, but not into a directory that is being removed.
+            let there = || entry.phase == Phase::Destroying || workspace_file(&directory).exists();
+            if self.workspaces.get(id) == Some(&described) && there() {
+                continue;
+            }
+            let holds = Holds::Workspace(Box::new(described.clone()));
+            let written = make_if_new(&directory, entry.phase).and_then(|there| match there {
+                true => {
+                    description::write_workspace(&directory, &Description::new(*id, self.revision, holds))
+                }
+                false => Ok(()),
+            });
+            match written {
+                Ok(()) => drop(self.workspaces.insert(*id, described)),
+                Err(error) => {
+                    tracing::error!(workspace = %entry.name, %error, "its description could not be saved; it will be tried again");
+                    all = false;
+                    if !described.is_meant_to_go() && is_condemned(&directory, *id) {
+                        condemned.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        condemned.map_or(Ok(all), Err)
+    }
+
+    fn describe_teams(&mut self, paths: &Paths, document: &LedgerDocument) -> bool {
+        let mut all = true;
+        for (name, team) in document.teams.iter() {
+            let key = TeamKey::of(name, team);
+            let directory = team_directory(paths, &key);
+            // One that somebody removed is written again.
+            if self.teams.get(&key) == Some(team) && team_file(&directory).exists() {
+                continue;
+            }
+            let description = TeamDescription::new(name.clone(), self.revision, team.clone());
+            let written = make(&directory).and_then(|()| description::write_team(&directory, &description));
+            match written {
+                Ok(()) => drop(self.teams.insert(key, team.clone())),
+                Err(error) => {
+                    tracing::error!(team = %name, %error, "its description could not be saved; it will be tried again");
+                    all = false;
+                }
+            }
+        }
+        // The ledger that was just written is the record that they are gone.
+        let gone: Vec<TeamKey> = self.teams.keys().filter(|key| !is_listed(document, key)).cloned().collect();
+        for key in gone {
+            match files::discard_dir(&team_directory(paths, &key)) {
+                Ok(()) => drop(self.teams.remove(&key)),
+                Err(error) => {
+                    tracing::error!(team = %key, %error, "the description of a team that is gone is left");
+                    all = false;
+                }
+            }
+        }
+        all
+    }
+}
+
+fn is_listed(document: &LedgerDocument, key: &TeamKey) -> bool {
+    document.teams.get(&key.name).is_some_and(|team| team.created_at == key.created_at)
+}
+
+/// Whether the description on disk says that the directory may be removed.
+fn is_condemned(directory: &Path, id: WorkspaceId) -> bool {
+    match description::read_workspace(directory, id) {
+        Ok(Described::Read(description)) => match description.holds {
+            Holds::Workspace(workspace) => workspace.is_meant_to_go(),
+            Holds::Standby | Holds::Scratch => true,
+        },
+        // A directory that nothing describes goes into quarantine.
+        Ok(Described::Missing | Described::Newer(_) | Described::Damaged(_)) | Err(_) => false,
+    }
+}
+
+/// Makes the directory of a workspace that is being made, before anything else is in it. Whether there is one: a
+/// workspace whose disk was removed by hand has nothing to describe.
+fn make_if_new(directory: &Path, phase: Phase) -> Result<bool, LedgerError> {
+    if phase == Phase::Creating {
+        make(directory)?;
+    }
+    Ok(directory.is_dir())
+}
+
+fn make(directory: &Path) -> Result<(), LedgerError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(|error| LedgerError::io(directory, error))
+}
+
+/// Says that the files are behind, unless the change was found to be in them.
 struct BehindOnDrop {
     behind: Arc<AtomicBool>,
     armed: bool,
@@ -88,8 +261,7 @@ impl Drop for BehindOnDrop {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
+    use agentiso_core::config::{Config, UserDirs};
     use futures::FutureExt;
 
     use super::*;
@@ -99,17 +271,25 @@ mod tests {
         LedgerDocument {
             schema_version: SCHEMA_VERSION,
             saved_at: jiff::Timestamp::UNIX_EPOCH,
+            revision: 0,
             workspaces: BTreeMap::new(),
             sessions: Vec::new(),
             teams: agentiso_core::team::Teams::default(),
             counters: Counters::default(),
+            mended: None,
         }
+    }
+
+    fn store(root: &Path) -> Store {
+        let dirs = UserDirs { uid: 1000, home: root.into(), state_home: None, runtime_dir: None };
+        let text = format!("[server]\nstate_file = \"{}/state.json\"\n", root.display());
+        Store::new(Config::parse(&text, &dirs).unwrap().paths, Written::default())
     }
 
     #[tokio::test]
     async fn a_save_that_is_given_up_while_it_waits_is_made_good_later() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("state.json"));
+        let store = store(dir.path());
         let writing = Arc::clone(&store.saved).lock_owned().await;
         let waiting = store.save(1, || panic!("it must not begin"));
         assert!(tokio::time::timeout(std::time::Duration::from_millis(10), waiting).await.is_err());
@@ -118,10 +298,11 @@ mod tests {
         store.save(2, || (2, document())).await.unwrap();
         assert!(!store.is_behind());
     }
+
     #[tokio::test]
     async fn a_save_that_is_given_up_behind_a_write_is_not_forgotten_when_that_write_succeeds() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("state.json"));
+        let store = store(dir.path());
         let first = || {
             let taken = (1, document());
             // Made after the state was taken, and given up while that is being written.
@@ -137,8 +318,84 @@ mod tests {
     #[tokio::test]
     async fn a_write_that_fails_leaves_the_file_behind() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("absent/state.json"));
+        let store = store(&dir.path().join("absent"));
         store.save(1, || (1, document())).await.unwrap_err();
         assert!(store.is_behind());
+    }
+
+    #[tokio::test]
+    async fn only_changed_descriptions_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
+        let mut full: LedgerDocument = serde_json::from_str(text).unwrap();
+        for id in full.workspaces.keys() {
+            fs::create_dir_all(store.paths.workspace_data(id)).unwrap();
+        }
+        store.save(1, || (1, full.clone())).await.unwrap();
+        let (first, second) = {
+            let mut ids = full.workspaces.keys().copied();
+            (ids.next().unwrap(), ids.next().unwrap())
+        };
+        let revision =
+            |id: WorkspaceId| match description::read_workspace(&store.paths.workspace_data(&id), id) {
+                Ok(Described::Read(description)) => description.revision,
+                other => panic!("{other:?}"),
+            };
+        full.workspaces.entry(first).and_modify(|entry| entry.stop_reason = Some("x".to_owned()));
+        store.save(2, || (2, full.clone())).await.unwrap();
+        assert_eq!((revision(first), revision(second)), (2, 1));
+        // What was removed by hand comes back, and a team that is gone takes its description with it.
+        let (name, team) = full.teams.iter().next().unwrap();
+        let team = team_directory(&store.paths, &TeamKey::of(name, team));
+        fs::remove_file(workspace_file(&store.paths.workspace_data(&second))).unwrap();
+        fs::remove_dir_all(&team).unwrap();
+        store.save(3, || (3, full.clone())).await.unwrap();
+        assert_eq!(revision(second), 3);
+        assert!(team_file(&team).exists());
+        full.teams = agentiso_core::team::Teams::default();
+        store.save(4, || (4, full)).await.unwrap();
+        assert_eq!(fs::read_dir(team.parent().unwrap()).unwrap().count(), 0);
+        assert!(!store.is_behind());
+    }
+
+    #[tokio::test]
+    async fn saving_fails_while_a_directory_is_condemned() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
+        let mut full: LedgerDocument = serde_json::from_str(text).unwrap();
+        let id = *full.workspaces.keys().next().unwrap();
+        full.workspaces.retain(|other, _| *other == id);
+        let set = |document: &mut LedgerDocument, phase| {
+            document.workspaces.entry(id).and_modify(|entry| entry.phase = phase);
+        };
+        let directory = store.paths.workspace_data(&id);
+        // Nothing can be written where the new description would be.
+        let in_the_way = super::super::whole_file::temporary(&workspace_file(&directory));
+        let standby = Description::new(id, 0, Holds::Standby);
+        let mut generation = 0;
+        for condemned_by in [Some(standby), None] {
+            set(&mut full, Phase::Creating);
+            generation += 1;
+            store.save(generation, || (generation, full.clone())).await.unwrap();
+            if let Some(description) = condemned_by {
+                description::write_workspace(&directory, &description).unwrap();
+            }
+            fs::create_dir(&in_the_way).unwrap();
+            set(&mut full, Phase::Stopped);
+            generation += 1;
+            store.save(generation, || (generation, full.clone())).await.unwrap_err();
+            assert!(store.is_behind());
+            fs::remove_dir(&in_the_way).unwrap();
+            store.save(generation, || (generation, full.clone())).await.unwrap();
+            // What is on disk now lags behind, and would lose nothing.
+            fs::create_dir(&in_the_way).unwrap();
+            full.workspaces.entry(id).and_modify(|entry| entry.stop_reason = Some(generation.to_string()));
+            generation += 1;
+            store.save(generation, || (generation, full.clone())).await.unwrap();
+            assert!(store.is_behind());
+            fs::remove_dir(&in_the_way).unwrap();
+        }
     }
 }

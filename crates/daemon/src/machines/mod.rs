@@ -35,7 +35,8 @@ pub use jobs::{
 };
 
 pub use agentiso_host::carry::{About, Arrival, Exported, Facts, Imported, Target};
-pub use agentiso_host::disk::SizesOf;
+pub use agentiso_host::disk::{DiskSnapshot, SizesOf};
+pub use agentiso_host::strays::Stray;
 pub use agentiso_host::{MachineRecord, Progress, Rung};
 pub use local::{LocalConnection, LocalConnections};
 pub use qemu::QemuMachines;
@@ -246,6 +247,9 @@ pub struct HostFacts {
     pub transport: String,
     pub storage: String,
     pub network: String,
+    /// What holds a QEMU that was taken over.
+    #[serde(default)]
+    pub jail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,6 +345,7 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
         &'a self,
         spec: &'a MachineSpec,
         snapshot: SnapshotId,
+        cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
 
     /// Finishes or undoes what a crash cut short in the volume of a workspace whose machine is down. Snapshots that
@@ -363,15 +368,22 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// Ends every process of this workspace, recorded or not, and returns once they and their sockets are gone.
     fn halt<'a>(&'a self, spec: &'a MachineSpec, record: Option<&'a MachineRecord>) -> BoxFuture<'a, ()>;
 
-    /// Removes the disk, the logs and the sockets. What is already gone is no error.
+    /// Removes the disk, the logs and the sockets. What is already gone is no error. A crash leaves the directory whole,
+    /// or under the name of [`agentiso_host::files::deleted_name`].
     fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>>;
 
-    /// Ends machines that carry our directories in their command line and whose workspace `is_known` denies.
-    /// Gives back one line for each.
-    fn remove_strays<'a>(
-        &'a self,
-        is_known: &'a (dyn Fn(&str) -> bool + Send + Sync),
-    ) -> BoxFuture<'a, Vec<String>>;
+    /// The machines that carry our directories in their command line and were not started by this process. Looks at
+    /// the host's processes, without waiting.
+    fn strays(&self) -> Vec<Stray>;
+
+    /// Ends such a machine and removes its sockets.
+    fn end_stray<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), String>>;
+
+    /// The snapshots that a workspace's disk itself knows, a parent before its children; `None` where there is no disk.
+    /// Looks at files; not for an async task.
+    fn disk_snapshots(&self, _spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
+        Ok(None)
+    }
 
     /// Makes the templates from which workspaces of this image and size come up, if they are missing or stale.
     fn prepare<'a>(
@@ -424,7 +436,11 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     fn delete_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), SnapshotFailure>>;
 
     /// As [`Machines::diff`], while the guest runs.
-    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>>;
+    fn diff<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        cancelled: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>>;
 
     /// As [`Machines::settle`], for a machine that was found again.
     fn settle<'a>(&'a self, known: &'a [SnapshotId]) -> BoxFuture<'a, Result<(), SnapshotFailure>>;

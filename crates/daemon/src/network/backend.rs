@@ -14,7 +14,7 @@ use agentiso_net::log::FlowLog;
 use agentiso_net::rules::Guard;
 use thiserror::Error;
 
-use super::lanes::Lanes;
+use super::lane::Lane;
 use super::line::Line;
 use super::socket::{self, Socket};
 use crate::mcp_bridge::McpBridge;
@@ -40,6 +40,8 @@ pub(crate) enum SeatError {
         #[source]
         source: io::Error,
     },
+    #[error("no thread can be started for its network: {0}")]
+    Lane(#[source] io::Error),
     #[error(transparent)]
     Gateway(#[from] AttachError),
     #[error(transparent)]
@@ -48,7 +50,7 @@ pub(crate) enum SeatError {
 
 #[derive(Debug)]
 pub(super) enum Backend {
-    Gateway { gateway: Gateway, lanes: Lanes, paths: Box<Paths> },
+    Gateway { gateway: Gateway, paths: Box<Paths> },
     Bridge(Bridge),
 }
 
@@ -72,7 +74,7 @@ impl Backend {
                     ..GatewaySettings::new(names)
                 };
                 let paths = Box::new(config.paths.clone());
-                Self::Gateway { gateway: Gateway::new(settings), lanes: Lanes::open()?, paths }
+                Self::Gateway { gateway: Gateway::new(settings), paths }
             }
             Chosen::Bridge => Self::Bridge(Bridge::open(BridgeSettings {
                 address: subnet.gateway,
@@ -93,15 +95,25 @@ impl Backend {
         log: FlowLog,
     ) -> Result<Line, SeatError> {
         match self {
-            Self::Gateway { gateway, lanes, paths } => {
-                let _lane = lanes.next().enter();
+            Self::Gateway { gateway, paths } => {
+                let lane = Lane::open().map_err(SeatError::Lane)?;
+                let _entered = lane.runtime().enter();
                 let path = paths.workspace_net(id);
-                let listening = Socket::listen(path.clone());
+                let listening = Socket::listen(paths, id);
                 let (socket, listener) = listening.map_err(|source| SeatError::Socket { path, source })?;
                 let attachment = gateway.attach(seat, guard.clone(), log, listener)?;
-                Ok(Line::Gateway { attachment, guard, _socket: socket })
+                Ok(Line::Gateway { attachment, guard, socket, _lane: lane })
             }
             Self::Bridge(bridge) => Ok(Line::Bridge(bridge.attach(seat, &tap_name(id), guard, log)?)),
+        }
+    }
+
+    /// Removes what machines of an earlier daemon have left in the kernel, when they are gone.
+    pub(super) fn sweep(&self) -> Result<(), NetworkError> {
+        match self {
+            // Its sockets went when it was opened.
+            Self::Gateway { .. } => Ok(()),
+            Self::Bridge(bridge) => Ok(bridge.sweep()?),
         }
     }
 

@@ -8,12 +8,13 @@ use agentiso_net::gateway::{Attachment, Ending, Forward, ForwardError};
 use agentiso_net::rules::Guard;
 use futures::future::BoxFuture;
 
+use super::lane::Lane;
 use super::socket::Socket;
 
 /// Dropped, the machine is disconnected, and everything that was connected to it.
 #[derive(Debug)]
 pub(super) enum Line {
-    Gateway { attachment: Attachment, guard: Guard, _socket: Socket },
+    Gateway { attachment: Attachment, guard: Guard, socket: Socket, _lane: Lane },
     Bridge(Port),
 }
 
@@ -24,6 +25,18 @@ impl Line {
             Self::Gateway { attachment, .. } => attachment.detach().await,
             Self::Bridge(port) => port.detach().await,
         }
+    }
+
+    /// The workspace is gone: nothing of its card's connection is left on the host.
+    pub(super) fn retire(self) {
+        if let Self::Gateway { attachment, socket, .. } = self {
+            drop(attachment);
+            socket.retire();
+        }
+    }
+
+    pub(super) fn is_gateway(&self) -> bool {
+        matches!(self, Self::Gateway { .. })
     }
 
     /// A machine is about to be connected.

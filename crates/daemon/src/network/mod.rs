@@ -6,8 +6,9 @@
 //! had (a seat, a port of the host) is kept as a [`NetworkTrouble`] of the workspace and tried again when it is started.
 
 mod backend;
-mod lanes;
+mod lane;
 mod line;
+mod opening;
 mod socket;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agentiso_core::address::mac_for;
 use agentiso_core::config::{Config, Paths};
 use agentiso_core::ids::WorkspaceId;
-use agentiso_core::network::NetworkPolicy;
+use agentiso_core::network::{NetworkPolicy, PolicyChange, PolicyProblems};
 use agentiso_net::gateway::{Ending, Forward, ForwardError, Seat};
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
@@ -25,10 +26,12 @@ use agentiso_net::rules::{Guard, HostAddresses};
 use crate::info::{NetworkInfo, NetworkTrouble, PortForward};
 use crate::mcp_bridge::McpBridge;
 use crate::registry::Place;
+use crate::shared::Shared;
 use backend::Backend;
 pub use backend::NetworkError;
 pub(crate) use backend::SeatError;
 use line::Line;
+pub(crate) use opening::Opening;
 
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -51,6 +54,9 @@ struct Seats {
 struct Held {
     line: Line,
     log: FlowLog,
+    /// What the ledger says, without what is open for one call only.
+    policy: NetworkPolicy,
+    opened: Option<PolicyChange>,
     /// Whom it is near to.
     groups: BTreeSet<String>,
     /// Why forwards do not listen, by the port of the guest.
@@ -58,6 +64,25 @@ struct Held {
 }
 
 impl Held {
+    /// Has these rules count from here on, with what is open for one call.
+    fn apply(&self) -> Result<(), PolicyProblems> {
+        match &self.opened {
+            None => self.line.set_policy(&self.policy),
+            Some(opened) => self.line.set_policy(&opened.apply_to(&self.policy)?),
+        }
+        Ok(())
+    }
+
+    fn set_policy(&mut self, policy: &NetworkPolicy) {
+        self.policy.clone_from(policy);
+        if let Err(problems) = self.apply() {
+            // An opening that does not fit the new policy ends with the old one.
+            tracing::warn!(%problems, "what was open for one call is closed");
+            self.opened = None;
+            self.line.set_policy(policy);
+        }
+    }
+
     /// Listens for the forwards that are not listened for yet.
     fn listen(&mut self, forwards: &[PortForward]) {
         self.unheard.clear();
@@ -96,7 +121,7 @@ impl Network {
         let mut seats = self.seats();
         if let Some(held) = seats.held.get_mut(&place.id) {
             held.line.set_name(hostname);
-            held.line.set_policy(&network.policy);
+            held.set_policy(&network.policy);
             held.listen(&network.port_forwards);
             return Ok(());
         }
@@ -118,15 +143,29 @@ impl Network {
         let guard = Guard::new(network.policy.clone(), self.host.clone(), self.address);
         let log = FlowLog::kept_in(&self.paths.workspace_data(&place.id));
         let line = self.backend.connect(&place.id, seat, guard, log.clone())?;
-        let mut held = Held { line, log, groups: BTreeSet::new(), unheard: BTreeMap::new() };
+        let (policy, opened) = (network.policy.clone(), None);
+        let mut held = Held { line, log, policy, opened, groups: BTreeSet::new(), unheard: BTreeMap::new() };
         held.listen(&network.port_forwards);
         Ok(held)
     }
 
     /// A machine comes up in the seat.
     pub(crate) fn occupy(&self, id: &WorkspaceId) {
-        if let Some(held) = self.seats().held.get(id) {
+        let mut seats = self.seats();
+        if let Some(held) = seats.held.get(id) {
             held.line.occupy();
+            seats.refused.remove(id);
+        }
+    }
+
+    /// A machine of an earlier daemon was found again. One that Landlock holds cannot connect to this daemon.
+    pub(crate) fn found_again(&self, id: &WorkspaceId, pid: i32) {
+        let mut seats = self.seats();
+        let at_gateway = seats.held.get(id).is_some_and(|held| held.line.is_gateway());
+        if at_gateway && crate::jail_of(pid) == Some(agentiso_host::jail::Jail::Landlock) {
+            let reason = "its network ended with an earlier daemon, because user namespaces are not allowed on this host; \
+                          stop and start the workspace";
+            seats.refused.insert(*id, reason.to_owned());
         }
     }
 
@@ -145,7 +184,9 @@ impl Network {
         seats.refused.remove(id);
         let held = seats.held.remove(id);
         drop(seats);
-        drop(held);
+        if let Some(held) = held {
+            held.line.retire();
+        }
     }
 
     /// Its directory is about to be removed: nothing more is written to the log in it.
@@ -165,6 +206,13 @@ impl Network {
         self.backend.close();
     }
 
+    /// Strays were removed: what is left of their network goes too.
+    pub(crate) fn strays_are_gone(&self) {
+        if let Err(error) = self.backend.sweep() {
+            tracing::error!(%error, "the network of machines that are gone was not all removed");
+        }
+    }
+
     /// What of a workspace's network is not there although it should be.
     pub(crate) fn trouble(&self, id: &WorkspaceId) -> NetworkTrouble {
         let seats = self.seats();
@@ -173,8 +221,28 @@ impl Network {
     }
 
     pub(crate) fn set_policy(&self, id: &WorkspaceId, policy: &NetworkPolicy) {
-        if let Some(held) = self.seats().held.get(id) {
-            held.line.set_policy(policy);
+        if let Some(held) = self.seats().held.get_mut(id) {
+            held.set_policy(policy);
+        }
+    }
+
+    /// Opens more than the policy says, until the answer is dropped. Changes of the policy count meanwhile.
+    pub(crate) fn open_for_call(
+        shared: &Arc<Shared>,
+        id: &WorkspaceId,
+        change: &PolicyChange,
+    ) -> Result<Opening, PolicyProblems> {
+        if let Some(held) = shared.network.seats().held.get_mut(id) {
+            held.opened = Some(change.clone());
+            held.apply().inspect_err(|_| held.opened = None)?;
+        }
+        Ok(Opening::new(shared.clone(), *id))
+    }
+
+    fn end_opening(&self, id: &WorkspaceId) {
+        if let Some(held) = self.seats().held.get_mut(id) {
+            held.opened = None;
+            held.line.set_policy(&held.policy);
         }
     }
 

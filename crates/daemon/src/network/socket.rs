@@ -1,42 +1,77 @@
 //! The sockets to which the cards of machines at the gateway connect.
+//!
+//! ```text
+//! n-0f8fad5b.d/s                    the socket; its directory is what the machine's QEMU sees in its jail
+//! n-0f8fad5b -> n-0f8fad5b.d/s      for machines that were started by versions that had no directory
+//! ```
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use agentiso_core::config::Paths;
+use agentiso_core::ids::WorkspaceId;
 use tokio::net::UnixListener;
 
-/// A socket that goes when this is dropped.
+/// A socket that goes when this is dropped. Its directory stays: a machine that outlives the daemon has it in its jail.
 #[derive(Debug)]
-pub(super) struct Socket(PathBuf);
+pub(super) struct Socket {
+    path: PathBuf,
+    earlier: PathBuf,
+}
 
 impl Socket {
     /// Listens in place of a daemon that is gone.
-    pub(super) fn listen(path: PathBuf) -> io::Result<(Self, UnixListener)> {
-        remove(&path)?;
-        let listener = UnixListener::bind(&path)?;
-        let socket = Self(path);
+    pub(super) fn listen(paths: &Paths, id: &WorkspaceId) -> io::Result<(Self, UnixListener)> {
+        let socket = Self { path: paths.workspace_net(id), earlier: paths.earlier_workspace_net(id) };
+        let dir = socket.path.parent().unwrap_or(Path::new("/"));
+        // One that is there is kept: a machine that runs has this very directory in its jail.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        remove(&socket.path)?;
+        let listener = UnixListener::bind(&socket.path)?;
         // The directory admits only its owner; the socket's own mode says so again.
-        fs::set_permissions(&socket.0, fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
+        if agentiso_host::jail::gives_users() {
+            // The machine has a user of its own.
+            let user = Some(agentiso_host::jail::uid_of(*id));
+            chown(dir, user, user)?;
+            chown(&socket.path, user, user)?;
+        }
+        remove(&socket.earlier)?;
+        symlink(&socket.path, &socket.earlier)?;
         Ok((socket, listener))
+    }
+
+    /// No machine will connect any more: the directory goes too.
+    pub(super) fn retire(self) {
+        let dir = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        drop(self);
+        if let Err(error) = fs::remove_dir(&dir) {
+            tracing::warn!(dir = %dir.display(), %error, "the directory of a socket is left");
+        }
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.0) {
-            tracing::warn!(socket = %self.0.display(), %error, "a socket is left");
+        for path in [&self.earlier, &self.path] {
+            if let Err(error) = remove(path) {
+                tracing::warn!(socket = %path.display(), %error, "a socket is left");
+            }
         }
     }
 }
 
-/// Removes the sockets of an earlier daemon; every workspace gets its own again.
+/// Removes the sockets of an earlier daemon; every workspace gets its own again. Directories stay, because machines that
+/// run have them in their jails.
 pub(super) fn sweep(run: &Path) -> io::Result<()> {
     for entry in fs::read_dir(run)?.flatten() {
-        if Paths::is_workspace_net(&entry.file_name()) {
-            remove(&entry.path())?;
+        if Paths::workspace_of_net(&entry.file_name()).is_some() {
+            match entry.file_type()?.is_dir() {
+                true => remove(&entry.path().join("s"))?,
+                false => remove(&entry.path())?,
+            }
         }
     }
     Ok(())
@@ -46,5 +81,38 @@ fn remove(socket: &Path) -> io::Result<()> {
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn paths(dir: &Path) -> Paths {
+        let text = format!("[vm]\nrun_dir = {dir:?}\n");
+        let dirs = agentiso_core::config::UserDirs {
+            uid: 1000,
+            home: dir.into(),
+            state_home: None,
+            runtime_dir: None,
+        };
+        agentiso_core::config::Config::parse(&text, &dirs).unwrap().paths
+    }
+
+    #[tokio::test]
+    async fn directory_outlives_the_daemon_that_listened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (paths, id) = (paths(dir.path()), WorkspaceId::random());
+        let (socket, _listener) = Socket::listen(&paths, &id).unwrap();
+        let seen_by_machine = fs::File::open(paths.workspace_net(&id).parent().unwrap()).unwrap();
+        drop(socket);
+        assert!(!paths.workspace_net(&id).exists());
+        let (socket, _listener) = Socket::listen(&paths, &id).unwrap();
+        let now = fs::metadata(paths.workspace_net(&id).parent().unwrap()).unwrap();
+        assert_eq!(seen_by_machine.metadata().unwrap().ino(), now.ino());
+        socket.retire();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

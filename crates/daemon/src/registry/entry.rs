@@ -76,7 +76,18 @@ pub(crate) enum Status {
     },
 }
 
+/// Bytes of a reason. What a machine said last may be longer, and the ledger must stay small.
+const MAX_REASON: usize = 4096;
+
 impl Status {
+    /// The same with no more words than fit into the ledger.
+    pub(crate) fn bounded(mut self) -> Self {
+        if let Self::Stopped { reason: Some(reason) } | Self::Suspended { reason, .. } = &mut self {
+            reason.truncate(reason.floor_char_boundary(MAX_REASON));
+        }
+        self
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::Creating { .. } => Phase::Creating,

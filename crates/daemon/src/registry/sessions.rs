@@ -37,6 +37,15 @@ impl SessionKind {
     }
 }
 
+/// Why a live session keeps what it has, and how long it has been silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It made a call a short time ago.
+    Active(Duration),
+    /// It is connected, and nobody said that it must let go.
+    Connected(Duration),
+}
+
 #[derive(Clone, Debug)]
 struct Entry {
     created_at: jiff::Timestamp,
@@ -81,10 +90,6 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn is_ghost(&self, id: &SessionId) -> bool {
-        self.0.get(id).is_none_or(|entry| entry.handles == 0)
-    }
-
     /// How long a live session has been silent; a ghost has been for ever, which is `None`.
     pub(crate) fn idle(&self, id: &SessionId, now: Instant) -> Option<Duration> {
         let entry = self.0.get(id).filter(|entry| entry.handles > 0)?;
@@ -94,10 +99,11 @@ impl Sessions {
         entry.last_call.map(|last| now.saturating_duration_since(last)).or(Some(TAKEOVER_AFTER))
     }
 
-    /// Whether its workspaces may be taken: it is a ghost, or silent for long enough.
-    pub(crate) fn may_be_robbed(&self, id: &SessionId, now: Instant) -> Result<(), Duration> {
+    /// Whether what it has may be taken: it is a ghost, or by force once it is silent for long enough.
+    pub(crate) fn may_be_robbed(&self, id: &SessionId, force: bool, now: Instant) -> Result<(), Kept> {
         match self.idle(id, now) {
-            Some(idle) if idle < TAKEOVER_AFTER => Err(idle),
+            Some(idle) if idle < TAKEOVER_AFTER => Err(Kept::Active(idle)),
+            Some(idle) if !force => Err(Kept::Connected(idle)),
             Some(_) | None => Ok(()),
         }
     }
@@ -128,15 +134,20 @@ mod tests {
         let (mut sessions, id, start) = opened();
         sessions.call_begins(&id, start);
         sessions.call_ends(&id, start);
-        assert!(sessions.may_be_robbed(&id, start + Duration::from_secs(59)).is_err());
-        assert!(sessions.may_be_robbed(&id, start + Duration::from_secs(60)).is_ok());
+        let after = |seconds, force| sessions.may_be_robbed(&id, force, start + Duration::from_secs(seconds));
+        for force in [false, true] {
+            assert_eq!(after(59, force), Err(Kept::Active(Duration::from_secs(59))));
+        }
+        assert_eq!(after(60, true), Ok(()));
+        assert_eq!(after(3600, false), Err(Kept::Connected(Duration::from_secs(3600))));
     }
 
     #[test]
     fn a_session_with_a_call_under_way_is_active_however_long_it_takes() {
         let (mut sessions, id, start) = opened();
         sessions.call_begins(&id, start);
-        assert_eq!(sessions.may_be_robbed(&id, start + Duration::from_secs(3600)), Err(Duration::ZERO));
+        let late = start + Duration::from_secs(3600);
+        assert_eq!(sessions.may_be_robbed(&id, true, late), Err(Kept::Active(Duration::ZERO)));
     }
 
     #[test]
@@ -145,16 +156,16 @@ mod tests {
         sessions.call_begins(&id, start);
         sessions.call_ends(&id, start);
         sessions.close(&id);
-        assert!(sessions.is_ghost(&id));
-        assert!(sessions.may_be_robbed(&id, start).is_ok());
+        assert_eq!(sessions.idle(&id, start), None);
+        assert!(sessions.may_be_robbed(&id, false, start).is_ok());
     }
 
     #[test]
     fn a_session_lives_until_its_last_handle_is_gone() {
-        let (mut sessions, id, _) = opened();
+        let (mut sessions, id, start) = opened();
         sessions.open(&id, jiff::Timestamp::UNIX_EPOCH);
         sessions.close(&id);
-        assert!(!sessions.is_ghost(&id));
+        assert!(sessions.idle(&id, start).is_some());
         sessions.close(&id);
         sessions.forget_ghosts(|_| false);
         assert_eq!(sessions.created_at(&id), None);

@@ -15,6 +15,7 @@ use agentiso_core::suggest::nearest;
 
 use super::table::NAMES_IN_ERRORS;
 use crate::error::OpError;
+use crate::machines::DiskSnapshot;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
@@ -30,20 +31,26 @@ pub(crate) struct Snapshots {
     /// The oldest first.
     all: Vec<Snapshot>,
     current: Option<SnapshotId>,
+    /// Struck out, and perhaps still on the disk.
+    removing: Vec<SnapshotId>,
 }
 
 impl Snapshots {
     /// Takes over what a ledger says and mends what cannot be true: losing the whole ledger over it would cost far
     /// more than a wrong name or a missing line in the tree. Gives back a line for each thing that was mended.
-    pub(super) fn mended(stored: Vec<Snapshot>, current: Option<SnapshotId>) -> (Self, Vec<String>) {
-        let (mut snapshots, mut mended) = (Self::default(), Vec::new());
+    pub(super) fn mended(
+        stored: Vec<Snapshot>,
+        current: Option<SnapshotId>,
+        removing: Vec<SnapshotId>,
+    ) -> (Self, Vec<String>) {
+        let (mut snapshots, mut mended) = (Self { removing, ..Self::default() }, Vec::new());
         for mut snapshot in stored {
             if snapshots.get(&snapshot.id).is_some() {
                 mended.push(format!("snapshot {} is listed twice", snapshot.name));
                 continue;
             }
             if snapshots.named(&snapshot.name).is_some() {
-                let free = free_name(&snapshot);
+                let free = recovered_name(&snapshot.id);
                 mended.push(format!("a second snapshot {} is called {free}", snapshot.name));
                 snapshot.name = free;
             }
@@ -129,7 +136,42 @@ impl Snapshots {
         if self.current == Some(gone.id) {
             self.current = gone.parent;
         }
+        self.removing.push(gone.id);
         Some(gone)
+    }
+
+    /// Snapshots that are to be removed from the disk.
+    pub(crate) fn removing(&self) -> &[SnapshotId] {
+        &self.removing
+    }
+
+    /// The disk has none of these any more.
+    pub(crate) fn removed(&mut self, gone: &[SnapshotId]) {
+        self.removing.retain(|id| !gone.contains(id));
+    }
+
+    /// Enters snapshots that the disk has and the books lack, and that nobody meant to remove: a parent before its
+    /// children. Gives back those that were entered.
+    pub(crate) fn enter_found(
+        &mut self,
+        on_disk: &[DiskSnapshot],
+        books: Books,
+        now: jiff::Timestamp,
+    ) -> Vec<SnapshotName> {
+        let mut entered = Vec::new();
+        for found in on_disk {
+            let unfinished = found.unconfirmed && books == Books::Complete;
+            if unfinished || self.get(&found.id).is_some() || self.removing.contains(&found.id) {
+                continue;
+            }
+            let name = recovered_name(&found.id);
+            let parent = found.parent.filter(|parent| self.get(parent).is_some());
+            let snapshot =
+                Snapshot { id: found.id, name, parent, has_memory: found.has_memory, created_at: now };
+            entered.push(snapshot.name.clone());
+            self.all.push(snapshot);
+        }
+        entered
     }
 
     /// The state is another one now. A snapshot that is not known counts as none.
@@ -138,10 +180,20 @@ impl Snapshots {
     }
 }
 
-/// A name for the second of two snapshots with the same one.
-fn free_name(snapshot: &Snapshot) -> SnapshotName {
-    let id = snapshot.id.to_string();
-    SnapshotName::parse(&format!("recovered-{id}")).unwrap_or_else(|_| snapshot.name.clone())
+/// Whether the books of a workspace are known to hold all that was ever entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Books {
+    Complete,
+    /// They come from where something may be missing: no snapshot on the disk is removed for their silence.
+    Uncertain,
+}
+
+/// A name that no other snapshot has.
+fn recovered_name(id: &SnapshotId) -> SnapshotName {
+    match SnapshotName::parse(&format!("recovered-{id}")) {
+        Ok(name) => name,
+        Err(_) => unreachable!("digits and dashes make a name"),
+    }
 }
 
 #[cfg(test)]
@@ -214,7 +266,7 @@ mod tests {
         let mut good = Snapshots::default();
         let [a, b] = ["a", "b"].map(|text| added(&mut good, text));
         let mut stored: Vec<_> = good.iter().cloned().collect();
-        let (same, mended) = Snapshots::mended(stored.clone(), Some(b));
+        let (same, mended) = Snapshots::mended(stored.clone(), Some(b), Vec::new());
         assert_eq!((same, mended.len()), (good, 0));
 
         let twin =
@@ -222,10 +274,36 @@ mod tests {
         stored.push(stored[1].clone());
         stored.push(twin.clone());
         stored.swap(0, 1);
-        let (mended, lines) = Snapshots::mended(stored, Some(SnapshotId::random()));
+        let (mended, lines) = Snapshots::mended(stored, Some(SnapshotId::random()), Vec::new());
         assert_eq!(mended.ids(), [b, a, twin.id]);
         assert_eq!(mended.iter().map(|snapshot| snapshot.parent).collect::<Vec<_>>(), [None; 3]);
         assert!(mended.get(&twin.id).unwrap().name.as_str().starts_with("recovered-"));
         assert_eq!((mended.current(), lines.len()), (None, 5), "{lines:?}");
+    }
+
+    fn on_disk(id: SnapshotId, parent: Option<SnapshotId>, unconfirmed: bool) -> DiskSnapshot {
+        DiskSnapshot { id, parent, has_memory: false, unconfirmed }
+    }
+
+    #[test]
+    fn unknown_snapshots_are_entered_unless_a_record_condemns_them() {
+        let mut snapshots = Snapshots::default();
+        let [a, deleted] = ["a", "deleted"].map(|text| added(&mut snapshots, text));
+        snapshots.remove(&deleted);
+        let [lost, child, unfinished] = [(); 3].map(|()| SnapshotId::random());
+        let disk = [
+            on_disk(a, None, true),
+            on_disk(deleted, Some(a), false),
+            on_disk(lost, Some(a), false),
+            on_disk(child, Some(lost), false),
+            on_disk(unfinished, None, true),
+        ];
+        let entered = snapshots.enter_found(&disk, Books::Complete, jiff::Timestamp::UNIX_EPOCH);
+        assert_eq!((entered.len(), snapshots.ids()), (2, vec![a, lost, child]));
+        assert_eq!((parent(&snapshots, &lost), parent(&snapshots, &child)), (Some(a), Some(lost)));
+        let entered = snapshots.enter_found(&disk, Books::Uncertain, jiff::Timestamp::UNIX_EPOCH);
+        assert_eq!(entered, [recovered_name(&unfinished)]);
+        snapshots.removed(&[deleted]);
+        assert!(snapshots.removing().is_empty());
     }
 }

@@ -16,10 +16,11 @@ use agentiso_core::suggest::nearest;
 use agentiso_core::team::Teams;
 
 use super::entry::{Lifetime, Status, Workspace};
-use super::sessions::{SessionKind, Sessions};
+use super::sessions::{Kept, SessionKind, Sessions};
 use super::snapshots::Snapshots;
 use crate::error::OpError;
 use crate::info::{ForkedFrom, NetworkInfo};
+use crate::ledger::{Mended, Quarantine};
 use crate::machines::ImageRef;
 use crate::mcp_bridge::McpBridgeError;
 
@@ -70,6 +71,12 @@ pub(crate) struct Registry {
     pub(crate) teams: Teams,
     /// How much of what may be called at once was called.
     pub(crate) rates: RateLevels,
+    /// Found, and not used.
+    pub(crate) quarantine: Quarantine,
+    /// Addresses of what is in quarantine.
+    pub(super) held_addresses: BTreeSet<Ipv4Addr>,
+    /// What the last start that had to mend something did.
+    pub(crate) mended: Option<Mended>,
     limits: Limits,
 }
 
@@ -84,6 +91,9 @@ impl Registry {
             sessions: Sessions::default(),
             teams: Teams::default(),
             rates: RateLevels::default(),
+            quarantine: Quarantine::default(),
+            held_addresses: BTreeSet::new(),
+            mended: None,
             limits,
         }
     }
@@ -96,9 +106,10 @@ impl Registry {
         self.workspaces.values()
     }
 
-    /// Whether the first digits of an id, which name its run directory, belong to a workspace.
-    pub(crate) fn knows_short(&self, short: &str) -> bool {
-        self.workspaces.keys().any(|id| id.short() == short)
+    /// Whether the first digits of an id, which name its run directory, belong to a workspace or to something in
+    /// quarantine.
+    fn knows_short(&self, short: &str) -> bool {
+        self.workspaces.keys().any(|id| id.short() == short) || self.quarantine.knows_short(short)
     }
 
     pub(crate) fn find(&self, wanted: &WorkspaceRef) -> Result<&Workspace, OpError> {
@@ -139,7 +150,12 @@ impl Registry {
         if kind == SessionKind::Shell || workspace.owner.as_ref() == Some(session) {
             return Ok(workspace);
         }
-        Err(OpError::NotOwned { name: workspace.name.clone(), owner: workspace.owner.clone() })
+        let idle = workspace.owner.as_ref().and_then(|owner| self.sessions.idle(owner, Instant::now()));
+        Err(OpError::NotOwned {
+            name: workspace.name.clone(),
+            owner: workspace.owner.clone(),
+            idle_secs: idle.map(|idle| idle.as_secs()),
+        })
     }
 
     /// Ports of the host that lead into other workspaces than this one, or will when they can be had.
@@ -156,20 +172,21 @@ impl Registry {
         self.workspaces.values().find(|workspace| workspace.address == address)
     }
 
-    /// Finds a workspace that the session may destroy: its own, one without a live owner, or one whose owner has
-    /// been silent for long enough.
+    /// Finds a workspace that the session may destroy: its own, one that nobody speaks for, or with `force` one whose
+    /// owner has been silent for long enough.
     pub(crate) fn find_destroyable(
         &self,
         wanted: &WorkspaceRef,
         session: &SessionId,
         kind: SessionKind,
+        force: bool,
         now: Instant,
     ) -> Result<&Workspace, OpError> {
         kind.refuse_inside()?;
         match self.find_owned(wanted, session, kind) {
             Err(OpError::NotOwned { .. }) => {
                 let workspace = self.find(wanted)?;
-                self.check_takeover(workspace, now)?;
+                self.check_takeover(workspace, force, now)?;
                 Ok(workspace)
             }
             found => found,
@@ -180,16 +197,7 @@ impl Registry {
         workspace.status.phase().admit(operation).map_err(|refusal| OpError::WrongState {
             name: workspace.name.clone(),
             refusal,
-            stop_reason: match &workspace.status {
-                Status::Stopped { reason } => reason.clone(),
-                Status::Creating { .. }
-                | Status::Running { .. }
-                | Status::Stopping { .. }
-                | Status::Starting { .. }
-                | Status::Restoring { .. }
-                | Status::Suspended { .. }
-                | Status::Destroying { .. } => None,
-            },
+            stop_reason: workspace.status.stop_reason().map(str::to_owned),
         })
     }
 
@@ -371,11 +379,13 @@ impl Registry {
     }
 
     /// Whether whoever owns it must let go of it.
-    fn check_takeover(&self, workspace: &Workspace, now: Instant) -> Result<(), OpError> {
+    fn check_takeover(&self, workspace: &Workspace, force: bool, now: Instant) -> Result<(), OpError> {
         let Some(owner) = &workspace.owner else { return Ok(()) };
-        self.sessions
-            .may_be_robbed(owner, now)
-            .map_err(|idle| OpError::OwnerActive { name: workspace.name.clone(), idle_secs: idle.as_secs() })
+        let name = workspace.name.clone();
+        self.sessions.may_be_robbed(owner, force, now).map_err(|kept| match kept {
+            Kept::Active(idle) => OpError::OwnerActive { name, idle_secs: idle.as_secs() },
+            Kept::Connected(idle) => OpError::OwnerConnected { name, idle_secs: idle.as_secs() },
+        })
     }
 
     /// Makes the session the owner. Without `force` a live owner keeps what it has, however long it has been
@@ -390,14 +400,10 @@ impl Registry {
     ) -> Result<&Workspace, OpError> {
         kind.refuse_inside()?;
         let workspace = self.find(&WorkspaceRef::Id(*id))?;
-        let (name, usage) = (workspace.name.clone(), Usage::of(&workspace.resources));
+        let usage = Usage::of(&workspace.resources);
         if workspace.owner.as_ref() != Some(session) {
             if kind == SessionKind::Client {
-                let live_owner = workspace.owner.as_ref().filter(|owner| !self.sessions.is_ghost(owner));
-                self.check_takeover(workspace, now)?;
-                if let (Some(owner), false) = (live_owner, force) {
-                    return Err(OpError::NotOwned { name, owner: Some(owner.clone()) });
-                }
+                self.check_takeover(workspace, force, now)?;
                 // Before the old owner loses it: a refusal must change nothing.
                 self.usage(session).reserve(usage, SESSION_QUOTA)?;
             }
@@ -411,10 +417,10 @@ impl Registry {
         self.find(&WorkspaceRef::Id(*id))
     }
 
-    /// What a bulk adopt tries. Without force: what has no owner, a ghost, or one that is silent for long enough.
+    /// What a bulk adopt tries. Without force: what nobody speaks for.
     pub(crate) fn adoptable(&self, session: &SessionId, force: bool, now: Instant) -> Vec<WorkspaceId> {
         let foreign = self.workspaces.values().filter(|w| w.owner.as_ref() != Some(session));
-        foreign.filter(|w| force || self.check_takeover(w, now).is_ok()).map(|w| w.id).collect()
+        foreign.filter(|w| force || self.check_takeover(w, false, now).is_ok()).map(|w| w.id).collect()
     }
 
     pub(super) fn insert_restored(&mut self, workspace: Workspace) {

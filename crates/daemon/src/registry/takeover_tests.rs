@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::address::Subnet;
 use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::names::WorkspaceRef;
 use agentiso_core::resources::ResourceLimits;
 
 use super::{Limits, Registry, SessionKind, from_ledger};
@@ -18,7 +19,7 @@ fn owned() -> (Registry, WorkspaceId, SessionId, Instant) {
         max_total_vms: 100,
         subnet: Subnet { gateway: "10.42.0.1".parse().unwrap(), prefix: 16 },
     };
-    let mut registry = from_ledger(&serde_json::from_str(text).unwrap(), limits).unwrap();
+    let mut registry = from_ledger(&serde_json::from_str(text).unwrap(), limits);
     let (owner, start) = (SessionId::random(), Instant::now());
     let id = registry.iter().next().unwrap().id;
     registry.sessions.open(&owner, jiff::Timestamp::UNIX_EPOCH);
@@ -49,14 +50,68 @@ fn within_a_minute_of_its_last_call_nobody_takes_anything_from_a_live_session() 
 }
 
 #[test]
-fn after_a_minute_of_silence_it_is_taken_in_bulk_or_by_force_and_not_by_name_alone() {
+fn a_silent_connected_session_loses_nothing_without_force() {
     let (mut registry, id, owner, start) = owned();
     let other = another(&mut registry);
-    let late = start + Duration::from_secs(60);
-    assert!(registry.adoptable(&other, false, late).contains(&id), "in bulk without force");
+    let late = start + Duration::from_secs(600);
+    assert!(!registry.adoptable(&other, false, late).contains(&id), "not in bulk");
     assert!(!registry.adoptable(&owner, true, late).contains(&id), "what is one's own is not adopted");
-    let refused = registry.adopt(&id, &other, SessionKind::Client, false, late).unwrap_err();
-    assert!(matches!(&refused, OpError::NotOwned { owner: Some(told), .. } if *told == owner), "{refused}");
+    let wanted = WorkspaceRef::Id(id);
+    let adopted = registry.adopt(&id, &other, SessionKind::Client, false, late).unwrap_err();
+    let destroyed = registry.find_destroyable(&wanted, &other, SessionKind::Client, false, late).unwrap_err();
+    for refused in [adopted, destroyed] {
+        assert!(matches!(refused, OpError::OwnerConnected { idle_secs: 600, .. }), "{refused}");
+        assert!(refused.to_string().contains("600 s ago"), "{refused}");
+        assert!(refused.hint().unwrap().contains("force: true"), "{refused}");
+    }
+    assert!(registry.find_destroyable(&wanted, &other, SessionKind::Client, true, late).is_ok());
     registry.adopt(&id, &other, SessionKind::Client, true, late).unwrap();
     assert_eq!(registry.get(&id).unwrap().owner, Some(other));
+}
+
+#[test]
+fn an_active_session_loses_nothing_even_by_force() {
+    let (mut registry, id, _, start) = owned();
+    let other = another(&mut registry);
+    let (wanted, early) = (WorkspaceRef::Id(id), start + Duration::from_secs(20));
+    for force in [false, true] {
+        let refused =
+            registry.find_destroyable(&wanted, &other, SessionKind::Client, force, early).unwrap_err();
+        assert!(matches!(refused, OpError::OwnerActive { idle_secs: 20, .. }), "{refused}");
+        let hint = refused.hint().unwrap();
+        assert!(hint.contains("40 s") && hint.contains("force: true"), "{hint}");
+    }
+}
+
+#[test]
+fn ghosts_workspaces_are_free_to_take_at_once() {
+    let (mut registry, id, owner, start) = owned();
+    let other = another(&mut registry);
+    registry.sessions.close(&owner);
+    assert!(registry.adoptable(&other, false, start).contains(&id));
+    let wanted = WorkspaceRef::Id(id);
+    assert!(registry.find_destroyable(&wanted, &other, SessionKind::Client, false, start).is_ok());
+    registry.adopt(&id, &other, SessionKind::Client, false, start).unwrap();
+}
+
+#[test]
+fn a_team_of_a_connected_session_is_destroyed_only_by_force() {
+    let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
+    let (mut registry, _, owner, start) = owned();
+    let document: crate::ledger::LedgerDocument = serde_json::from_str(text).unwrap();
+    registry.teams = document.teams;
+    let other = another(&mut registry);
+    let name = agentiso_core::team::TeamName::parse("web").unwrap();
+    registry.teams.get_mut(&name).unwrap().owner = owner.clone();
+    let late = start + Duration::from_secs(600);
+    let refused = registry.own_team("web", &other, SessionKind::Client, false, late).unwrap_err();
+    assert_eq!(refused.code(), "owner_connected");
+    assert!(refused.to_string().contains("600 s ago") && refused.hint().unwrap().contains("force: true"));
+    let early = start + Duration::from_secs(20);
+    let refused = registry.own_team("web", &other, SessionKind::Client, true, early).unwrap_err();
+    assert_eq!(refused.code(), "owner_active");
+    registry.own_team("web", &other, SessionKind::Client, true, late).unwrap();
+    registry.sessions.close(&other);
+    let third = another(&mut registry);
+    registry.own_team("web", &third, SessionKind::Client, false, late).unwrap();
 }

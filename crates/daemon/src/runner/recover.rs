@@ -1,11 +1,14 @@
 //! What becomes of a workspace that the ledger knows when a daemon starts.
 
+use std::sync::Arc;
+
 use agentiso_core::ids::SnapshotId;
 
 use super::handle::Live;
-use super::task::{Existence, Runner};
+use super::task::{Existence, Runner, spawn_recovered};
 use crate::machines::{AttachFailure, MachineRecord};
-use crate::registry::{Lifetime, Status};
+use crate::registry::{Books, Lifetime, Status, Workspace};
+use crate::shared::Shared;
 
 /// What is to be done about one entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +27,13 @@ pub(crate) enum Recovery {
 }
 
 /// Decides from the ledger's status and whether the recorded process is there.
+///
+/// `found` is a process of the workspace that the host has, whatever the ledger says: a record may be older than the
+/// machine, and what runs must go on.
 pub(crate) fn plan(
     status: &Status,
     lifetime: Lifetime,
+    found: Option<&MachineRecord>,
     is_alive: impl Fn(&MachineRecord) -> bool,
 ) -> Recovery {
     match lifetime {
@@ -36,6 +43,9 @@ pub(crate) fn plan(
     match status {
         Status::Running { machine } | Status::Suspended { machine, .. } if is_alive(machine) => {
             Recovery::Attach(machine.clone())
+        }
+        Status::Running { .. } | Status::Suspended { .. } | Status::Stopped { .. } if found.is_some() => {
+            found.map_or_else(|| Recovery::Settle(status.clone()), |record| Recovery::Attach(record.clone()))
         }
         Status::Running { .. } | Status::Suspended { .. } => Recovery::Settle(Status::Stopped {
             reason: Some("its machine ended while no daemon was running".to_owned()),
@@ -51,6 +61,30 @@ pub(crate) fn plan(
         Status::Stopped { .. } => Recovery::Settle(status.clone()),
         Status::Creating { .. } | Status::Destroying { .. } => Recovery::Remove,
     }
+}
+
+/// Decides what becomes of an entry, makes it visible at once where it is certain, and lets a runner do the rest.
+pub(crate) fn take_up(
+    shared: &Arc<Shared>,
+    workspace: &Workspace,
+    found: Option<&MachineRecord>,
+    books: Books,
+) {
+    let recovery =
+        plan(&workspace.status, workspace.lifetime, found, |record| shared.machines.is_alive(record));
+    match &recovery {
+        Recovery::Settle(status) => shared.set_status(&workspace.id, status.clone()),
+        Recovery::Remove => {
+            let machine = workspace.status.machine().cloned();
+            shared.set_status(&workspace.id, Status::Destroying { machine });
+        }
+        Recovery::Attach(record) if workspace.status.machine() != Some(record) => {
+            tracing::warn!(workspace = %workspace.name, pid = record.pid, "its machine runs, and the ledger did not know");
+            shared.set_status(&workspace.id, Status::Running { machine: record.clone() });
+        }
+        Recovery::Attach(_) | Recovery::Halt { .. } | Recovery::Interrupted { .. } => {}
+    }
+    spawn_recovered(shared, workspace, recovery, books);
 }
 
 impl Runner {
@@ -104,9 +138,9 @@ impl Runner {
         match self.shared.machines.attach(&self.spec, record).await {
             Ok(machine) => {
                 tracing::info!(workspace = %self.name, pid = record.pid, "found again, running");
-                let known = self.known_snapshots();
+                self.shared.network.found_again(&self.id, record.pid);
                 // Before anybody else gets the machine. What fails here is tried again before the next step.
-                match machine.settle(&known).await {
+                match self.settle_with(Some(&machine)).await {
                     Ok(()) => self.unsettled = false,
                     Err(error) => tracing::error!(workspace = %self.name, %error, "its disk is not in order"),
                 }
@@ -157,14 +191,29 @@ mod tests {
     }
 
     fn plan_lasting(status: &Status, is_alive: impl Fn(&MachineRecord) -> bool) -> Recovery {
-        plan(status, Lifetime::Lasting, is_alive)
+        plan(status, Lifetime::Lasting, None, is_alive)
+    }
+
+    #[test]
+    fn machines_missing_from_the_ledger_are_attached() {
+        let other = MachineRecord { pid: 8, ..record() };
+        for status in [Status::Running { machine: record() }, Status::Stopped { reason: None }] {
+            let planned = plan(&status, Lifetime::Lasting, Some(&other), |_| false);
+            assert_eq!(planned, Recovery::Attach(other.clone()));
+        }
+        let running = Status::Running { machine: record() };
+        let planned = plan(&running, Lifetime::Lasting, Some(&other), |_| true);
+        assert_eq!(planned, Recovery::Attach(record()), "a record that holds is the better one");
+        let starting = Status::Starting { machine: None };
+        let planned = plan(&starting, Lifetime::Lasting, Some(&other), |_| true);
+        assert!(matches!(planned, Recovery::Halt { .. }), "a start that was cut short is undone");
     }
 
     #[test]
     fn what_was_there_for_a_call_is_removed_whatever_it_does() {
         let (running, stopped) = (Status::Running { machine: record() }, Status::Stopped { reason: None });
         for status in [running, stopped] {
-            assert_eq!(plan(&status, Lifetime::OneCall, |_| true), Recovery::Remove);
+            assert_eq!(plan(&status, Lifetime::OneCall, None, |_| true), Recovery::Remove);
         }
     }
 

@@ -6,6 +6,7 @@ use agentiso_core::names::WorkspaceName;
 use futures::StreamExt;
 
 use crate::error::OpError;
+use crate::guest::{standstill, suspended};
 use crate::machines::{AgentFailure, ExecEvent, ExecOutcome, ExecSpec, Machine};
 
 /// Longer than installing something takes, shorter than the patience of whoever waits for the fork.
@@ -28,6 +29,7 @@ pub(super) async fn run(
             reason = machine.exited() => {
                 return Err(OpError::MachineDied { name: name.clone(), reason: reason.text });
             }
+            reason = standstill(machine) => return Err(suspended(name, reason)),
         };
         let outcome = outcome.map_err(|source| OpError::Guest {
             name: name.clone(),

@@ -1,14 +1,17 @@
 //! Taking, deleting and comparing snapshots, going back to one, and giving one to a fork.
 //!
-//! The ledger is the truth about which snapshots exist, and the volume may know more, never less: a snapshot is
+//! The books of a workspace say which snapshots exist, and the volume may know more, never less: a snapshot is
 //! taken in the volume first and entered last, and struck out first and removed last. What a crash or a failure
-//! leaves between the two is put right by [`Runner::settle_volume`] before the next step.
+//! leaves between the two is put right by [`Runner::settle_volume`] before the next step: a snapshot that the books lack
+//! is removed if they list it as being removed, or if the volume says that it may not have been finished, and is
+//! entered under another name otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::names::SnapshotName;
+use tokio_util::sync::CancellationToken;
 
 use super::handle::Live;
 use super::steps::Rise;
@@ -18,7 +21,7 @@ use crate::fault;
 use crate::machines::{
     Machine, MachineSpec, Origin, Progress, Rung, SizesOf, SnapshotDiff, SnapshotFailure, VolumeUsage,
 };
-use crate::registry::Status;
+use crate::registry::{Books, Status};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -195,15 +198,30 @@ impl Runner {
         removed.map_err(|source| {
             self.unsettled = true;
             self.snapshot_failed(format!("giving back the space of the deleted snapshot {name}"), source)
-        })
+        })?;
+        self.strike_out(&[snapshot]);
+        Ok(())
     }
 
-    pub(super) async fn diff(&mut self, snapshot: SnapshotId) -> Result<SnapshotDiff, OpError> {
+    /// Snapshots whose files are gone. The ledger learns of it with its next save: until then it says that they are to be
+    /// removed, which costs nothing.
+    fn strike_out(&self, gone: &[SnapshotId]) {
+        self.shared.change(|registry| {
+            registry.update(&self.id, |workspace| workspace.snapshots.removed(gone));
+        });
+    }
+
+    /// Ends soon when it is cancelled, with whatever answer.
+    pub(super) async fn diff(
+        &mut self,
+        snapshot: SnapshotId,
+        cancelled: &CancellationToken,
+    ) -> Result<SnapshotDiff, OpError> {
         self.settle_volume().await?;
         let name = self.name_of(snapshot)?;
         let compared = match self.machine_if_up()? {
-            Some(machine) => machine.diff(snapshot).await,
-            None => self.shared.machines.diff(&self.spec, snapshot).await,
+            Some(machine) => machine.diff(snapshot, cancelled).await,
+            None => self.shared.machines.diff(&self.spec, snapshot, cancelled).await,
         };
         compared.map_err(|source| self.snapshot_failed(format!("comparing with snapshot {name}"), source))
     }
@@ -220,20 +238,51 @@ impl Runner {
         if !self.unsettled {
             return Ok(());
         }
-        let known = self.known_snapshots();
-        let settled = match self.machine_if_up()? {
-            Some(machine) => machine.settle(&known).await,
-            None => self.shared.machines.settle(&self.spec, &known).await,
-        };
-        settled.map_err(|source| self.snapshot_failed("putting the disk in order".to_owned(), source))?;
+        let machine = self.machine_if_up()?;
+        self.settle_with(machine.as_ref()).await?;
         self.unsettled = false;
         Ok(())
     }
 
-    /// The truth about which snapshots exist.
-    pub(super) fn known_snapshots(&self) -> Vec<SnapshotId> {
-        let workspace = self.shared.workspace(&self.id);
-        workspace.map(|workspace| workspace.snapshots.ids()).unwrap_or_default()
+    /// The same with the machine, if there is one, whether it was published or not.
+    pub(super) async fn settle_with(&mut self, machine: Option<&Arc<dyn Machine>>) -> Result<(), OpError> {
+        self.enter_found_snapshots().await?;
+        let (known, removing) = self.shared.workspace(&self.id).map_or_else(Default::default, |workspace| {
+            (workspace.snapshots.ids(), workspace.snapshots.removing().to_vec())
+        });
+        let settled = match machine {
+            Some(machine) => machine.settle(&known).await,
+            None => self.shared.machines.settle(&self.spec, &known).await,
+        };
+        settled.map_err(|source| self.snapshot_failed("putting the disk in order".to_owned(), source))?;
+        self.strike_out(&removing);
+        self.books = Books::Complete;
+        Ok(())
+    }
+
+    /// Enters what the disk has and the books lack, unless a record says that it is to go. It is in the ledger before the
+    /// volume is settled, which removes what is in no book: if the disk cannot be asked, nothing may be settled.
+    async fn enter_found_snapshots(&self) -> Result<(), OpError> {
+        let (machines, spec) = (Arc::clone(&self.shared.machines), self.spec.clone());
+        let listed = tokio::task::spawn_blocking(move || machines.disk_snapshots(&spec)).await;
+        let listed = listed.map_err(|_| OpError::ShuttingDown)?;
+        let failed = |source| self.snapshot_failed("listing the snapshots on the disk".to_owned(), source);
+        let Some(on_disk) = listed.map_err(failed)? else { return Ok(()) };
+        let (books, now) = (self.books, jiff::Timestamp::now());
+        let entered = self.shared.change(|registry| {
+            let mut entered = Vec::new();
+            registry.update(&self.id, |workspace| {
+                entered = workspace.snapshots.enter_found(&on_disk, books, now);
+            });
+            entered
+        });
+        if entered.is_empty() {
+            return Ok(());
+        }
+        for name in &entered {
+            tracing::warn!(workspace = %self.name, snapshot = %name, "its disk has a snapshot that the books lacked");
+        }
+        self.shared.save().await.map_err(OpError::Ledger)
     }
 
     /// Puts down which snapshot the disk descends from after a restore that did not reach its end.

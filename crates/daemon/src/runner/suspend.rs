@@ -6,7 +6,7 @@ use super::task::Runner;
 use crate::registry::Status;
 
 /// How often to look for room. A disk tells nobody when it has some again.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl Runner {
     pub(super) fn is_suspended(&self) -> bool {

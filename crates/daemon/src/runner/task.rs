@@ -15,7 +15,7 @@ use super::suspend::LOOK_AGAIN;
 use crate::error::OpError;
 use crate::machines::Progress;
 use crate::machines::{ExitReason, Machine, MachineSpec};
-use crate::registry::{Lifetime, Place, Registry, Status, Workspace};
+use crate::registry::{Books, Lifetime, Place, Registry, Status, Workspace};
 use crate::shared::Shared;
 
 /// Whoever takes snapshots in a row, or uses the host otherwise, comes first.
@@ -30,6 +30,8 @@ pub(super) struct Runner {
     pub(super) live: watch::Sender<Live>,
     /// Whether the volume may hold what the ledger does not; it is put in order before the next step on it.
     pub(super) unsettled: bool,
+    /// Whether what the ledger says of its snapshots is all there is.
+    pub(super) books: Books,
     /// Whether its layers may be put in better order when there is nothing else to do.
     pub(super) untidy: bool,
     waiting: Option<Request>,
@@ -62,12 +64,13 @@ pub(crate) fn spawn_create(
     });
 }
 
-/// Starts the task of a workspace that the ledger knows.
-pub(crate) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recovery: Recovery) {
+/// Starts the task of a workspace that the ledger knows, or that comes back from the quarantine.
+pub(super) fn spawn_recovered(shared: &Arc<Shared>, workspace: &Workspace, recovery: Recovery, books: Books) {
     let live = if matches!(recovery, Recovery::Attach(_)) { Live::Attaching } else { Live::Down };
     let runner = Runner::enrol(shared, workspace, live);
     shared.tasks.spawn(async move {
         let mut runner = runner;
+        runner.books = books;
         if runner.recover(recovery).await == Existence::Exists {
             runner.run().await;
         }
@@ -97,6 +100,7 @@ impl Runner {
             spec: shared.spec(workspace),
             live,
             unsettled: false,
+            books: Books::Complete,
             untidy: false,
             waiting: None,
             queue: requests,
@@ -228,8 +232,20 @@ impl Runner {
                 let deleted = self.delete_snapshot(snapshot).await;
                 self.answer(reply, deleted);
             }
-            Request::Diff { snapshot, reply } => {
-                let compared = self.diff(snapshot).await;
+            Request::Diff { snapshot, mut reply } => {
+                let cancelled = CancellationToken::new();
+                let compared = {
+                    let mut comparing = std::pin::pin!(self.diff(snapshot, &cancelled));
+                    tokio::select! {
+                        biased;
+                        compared = &mut comparing => compared,
+                        // Nobody wants to know any more, and others may wait for this workspace.
+                        () = reply.closed() => {
+                            cancelled.cancel();
+                            comparing.await
+                        }
+                    }
+                };
                 self.answer(reply, compared);
             }
             Request::Branch { snapshot, fork, reply } => {

@@ -10,6 +10,7 @@ use super::Session;
 use crate::error::OpError;
 use crate::fault;
 use crate::info::{ExportRequest, Exported, ImportRequest, Imported};
+use crate::ledger::Holds;
 use crate::machines::{About, ImageRef, MachineSpec, Progress, Target};
 use crate::registry::{Lifetime, Wanted, Workspace};
 use crate::runner::{Handle, ImportSeed, Request, Seed};
@@ -140,6 +141,7 @@ impl Export {
     }
 
     async fn branch(&self) -> Result<(), OpError> {
+        self.shared.describe_unowned(&self.branch, Holds::Scratch).await.map_err(OpError::Ledger)?;
         let (snapshot, fork) = (self.id, Box::new(self.branch.clone()));
         self.source.ask(&self.workspace.name, |reply| Request::Branch { snapshot, fork, reply }).await
     }

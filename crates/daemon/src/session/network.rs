@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::Session;
 use crate::error::OpError;
-use crate::info::{NetworkInfo, PortForward, WorkspaceInfo};
+use crate::info::{MAX_FORWARDS, NetworkInfo, PortForward, WorkspaceInfo};
 use crate::registry::{Registry, Workspace};
 
 /// The last records, and those to come until the workspace is gone.
@@ -27,6 +27,7 @@ impl Session {
     ) -> Result<WorkspaceInfo, OpError> {
         let edit = |workspace: &Workspace, _: &Registry| {
             let policy = change.apply_to(&workspace.network.policy)?;
+            policy.check_length()?;
             self.shared().network.set_policy(&workspace.id, &policy);
             Ok(NetworkInfo { policy, ..workspace.network.clone() })
         };
@@ -49,6 +50,10 @@ impl Session {
         }
         let edit = |workspace: &Workspace, registry: &Registry| {
             let name = || workspace.name.clone();
+            let others = workspace.network.port_forwards.iter();
+            if others.filter(|forward| forward.guest_port != guest_port).count() >= MAX_FORWARDS {
+                return Err(OpError::TooManyForwards { name: name() });
+            }
             let mut avoid = registry.forwarded_ports(&workspace.id);
             avoid.extend(self.own_ports());
             let added = self.shared().network.forward(&workspace.id, guest_port, host_port, &avoid);

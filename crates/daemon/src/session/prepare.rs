@@ -17,6 +17,7 @@ use crate::git::GitError;
 use crate::guest::Guest;
 use crate::info::{CreateRequest, SnapshotInfo, WorkspaceInfo};
 use crate::machines::{ExecOutcome, ExecSpec, Progress};
+use crate::network::Network;
 use crate::registry::Lifetime;
 
 /// The snapshot's name, from the tool contract.
@@ -40,6 +41,17 @@ pub struct PrepareRequest {
     pub setup_commands: Vec<String>,
     /// For each command.
     pub timeout: Duration,
+    /// What the workspace may reach while it is made ready.
+    pub network: PolicyChange,
+    /// Whether it may reach that afterwards too. Otherwise it is as closed as before.
+    pub keep_network: bool,
+}
+
+impl PrepareRequest {
+    /// What a caller opens who says nothing about it, from the tool contract.
+    pub fn internet() -> PolicyChange {
+        PolicyChange { allow_internet: Some(true), ..PolicyChange::default() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -153,16 +165,17 @@ impl Session {
             };
             let wanted = WorkspaceRef::Name(name.to_string());
             if self.shared().state().registry.find(&wanted).is_err() {
-                let network = PolicyChange { allow_internet: Some(true), ..PolicyChange::default() };
                 let base_image = request.base_image.clone();
-                let create =
-                    CreateRequest { name: Some(name), base_image, network, ..CreateRequest::default() };
+                let create = CreateRequest { name: Some(name), base_image, ..CreateRequest::default() };
                 let workspace = self.create_for(Lifetime::OneCall, create, progress).await?.info;
                 return Ok(Found { workspace, is_new: true });
             }
-            match self.adopt(&wanted, true).await {
+            // Nobody said that a connected session must let go of its own; then another name is tried.
+            match self.adopt(&wanted, false).await {
                 Ok(adopted) => return Ok(Found { workspace: adopted.info, is_new: false }),
-                Err(error @ (OpError::OwnerActive { .. } | OpError::NotOwned { .. })) => refusal = error,
+                Err(error @ (OpError::OwnerActive { .. } | OpError::OwnerConnected { .. })) => {
+                    refusal = error
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -181,6 +194,7 @@ impl Session {
             self.start(&wanted, progress).await?;
         }
         let guest = self.guest(&wanted).await?;
+        let opening = Network::open_for_call(self.shared(), &found.workspace.id, &request.network)?;
         if let Some(url) = &request.git_url {
             progress.report("cloning the repository", None);
             clone_into_workspace(&guest, url, found.is_new, stop).await?;
@@ -213,9 +227,14 @@ impl Session {
         if stop.is_cancelled() {
             return Err(OpError::Cancelled);
         }
+        drop(opening);
         let golden = SnapshotName::parse(GOLDEN).map_err(|_| OpError::Cancelled)?;
         let made = self.snapshot(&wanted, golden, false, progress).await?;
-        Ok(Prepared::Made { workspace: made.workspace, snapshot: made.snapshot })
+        let workspace = match request.keep_network {
+            true => self.change_policy(&wanted, &request.network).await?,
+            false => made.workspace,
+        };
+        Ok(Prepared::Made { workspace, snapshot: made.snapshot })
     }
 }
 

@@ -67,7 +67,11 @@ impl Machine for FakeMachine {
         async move { self.world.delete_snapshot(&self.data_dir, snapshot).await }.boxed()
     }
 
-    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>> {
+    fn diff<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        _cancelled: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move { self.world.diff(&self.data_dir, snapshot) }.boxed()
     }
 

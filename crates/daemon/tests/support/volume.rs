@@ -1,10 +1,11 @@
 //! The disk of a workspace as one file: what it holds, its snapshots, and the tree they form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use agentiso_core::ids::SnapshotId;
+use agentiso_daemon::machines::DiskSnapshot;
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "disk.qcow2";
@@ -16,6 +17,9 @@ pub(crate) struct Volume {
     pub(crate) memory: Option<String>,
     pub(crate) origin: Option<SnapshotId>,
     pub(crate) snapshots: BTreeMap<SnapshotId, Frozen>,
+    /// Begun since the volume was last settled.
+    #[serde(default)]
+    pub(crate) unconfirmed: BTreeSet<SnapshotId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,7 @@ impl Volume {
     pub(crate) fn freeze(&mut self, id: SnapshotId, memory: Option<String>) {
         let frozen = Frozen { content: self.content.clone(), memory, parent: self.origin };
         self.snapshots.insert(id, frozen);
+        self.unconfirmed.insert(id);
         self.origin = Some(id);
     }
 
@@ -73,5 +78,26 @@ impl Volume {
     pub(crate) fn settle(&mut self, known: &[SnapshotId]) {
         let unknown: Vec<_> = self.snapshots.keys().filter(|id| !known.contains(id)).copied().collect();
         unknown.into_iter().for_each(|id| self.remove(id));
+        self.unconfirmed.clear();
+    }
+
+    /// A parent before its children.
+    pub(crate) fn listed(&self) -> Vec<DiskSnapshot> {
+        let depth = |id: &SnapshotId| {
+            let parent = |id: &SnapshotId| self.snapshots.get(id).and_then(|frozen| frozen.parent);
+            std::iter::successors(Some(*id), |id| parent(id)).count()
+        };
+        let mut listed: Vec<_> = self
+            .snapshots
+            .iter()
+            .map(|(id, frozen)| DiskSnapshot {
+                id: *id,
+                parent: frozen.parent,
+                has_memory: frozen.memory.is_some(),
+                unconfirmed: self.unconfirmed.contains(id),
+            })
+            .collect();
+        listed.sort_by_key(|snapshot| depth(&snapshot.id));
+        listed
     }
 }

@@ -14,9 +14,9 @@ use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
 use agentiso_daemon::machines::{
-    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
-    HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Origin,
-    SizesOf, SnapshotFailure, SnapshotUsage, SpawnHook, Target, TemplateInfo, VolumeUsage,
+    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, DiskSnapshot, EraseFailure,
+    Exported, HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
+    Origin, SizesOf, SnapshotFailure, SnapshotUsage, SpawnHook, Stray, Target, TemplateInfo, VolumeUsage,
 };
 use agentiso_daemon::{Progress, Rung, SnapshotDiff};
 use futures::FutureExt;
@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     ImportFails,
     ImportHangs,
     SettleFails,
+    /// The snapshots on a disk cannot be listed.
+    ListingFails,
     /// A volume that is put in order is read at the beginning and written at the end, when that is interrupted.
     TidyingTakesLong,
     /// Nobody can tell which snapshot a disk descends from.
@@ -147,6 +149,11 @@ impl World {
         found.map(|at| faults.remove(at)).is_some()
     }
 
+    /// Whether a fault still waits for its occasion.
+    pub(crate) fn strikes_later(&self, fault: Fault) -> bool {
+        self.faults.lock().unwrap().contains(&fault)
+    }
+
     fn process(&self, pid: i32) -> PathBuf {
         self.root.join("processes").join(pid.to_string())
     }
@@ -158,11 +165,28 @@ impl World {
             .map(|entry| entry.unwrap())
             .map(|entry| {
                 let pid = entry.file_name().to_str().unwrap().parse().unwrap();
-                (pid, fs::read_to_string(entry.path()).unwrap_or_default())
+                let mut id = fs::read_to_string(entry.path()).unwrap_or_default();
+                id.truncate(8);
+                (pid, id)
             })
             .collect();
         all.sort();
         all
+    }
+
+    fn record(pid: i32) -> MachineRecord {
+        MachineRecord { pid, start_time: pid as u64, boot_id: BOOT_ID.to_owned() }
+    }
+
+    /// Every process as the host's list of processes has it.
+    fn strays(&self, run_root: &Path) -> Vec<Stray> {
+        let processes = self.processes().into_iter();
+        processes
+            .filter_map(|(pid, short)| {
+                let id = fs::read_to_string(self.process(pid)).ok()?.parse().ok()?;
+                Some(Stray { record: Self::record(pid), id, run_dir: run_root.join(short) })
+            })
+            .collect()
     }
 
     /// The names that machines were given after they were up.
@@ -192,17 +216,17 @@ impl World {
     }
 
     /// A process that no ledger knows.
-    pub(crate) fn spawn_stray(&self, short: &str) -> i32 {
-        self.spawn(short).pid
+    pub(crate) fn spawn_stray(&self, id: &str) -> i32 {
+        self.spawn(id).pid
     }
 
-    fn spawn(&self, short: &str) -> MachineRecord {
+    fn spawn(&self, id: &str) -> MachineRecord {
         let _one_at_a_time = self.faults.lock().unwrap();
         let counter = self.root.join("last_pid");
         let pid = fs::read_to_string(&counter).ok().and_then(|text| text.parse().ok()).unwrap_or(1000) + 1;
         fs::write(&counter, pid.to_string()).unwrap();
-        fs::write(self.process(pid), short).unwrap();
-        MachineRecord { pid, start_time: pid as u64, boot_id: BOOT_ID.to_owned() }
+        fs::write(self.process(pid), id).unwrap();
+        Self::record(pid)
     }
 
     pub(crate) fn lives(&self, pid: i32) -> bool {
@@ -301,7 +325,7 @@ impl World {
         tokio::time::sleep(takes).await;
         fs::create_dir_all(&spec.run_dir).unwrap();
         fs::write(spec.run_dir.join("qmp.sock"), "").unwrap();
-        let record = self.spawn(&spec.id.short());
+        let record = self.spawn(&spec.id.to_string());
         let ended_unless_booted = EndOnDrop { world: Arc::clone(&this), pid: Some(record.pid) };
         spawned(record.clone()).await?;
         if self.strikes(Fault::BootHangsAfterSpawn) {
@@ -488,6 +512,7 @@ impl Machines for Handle {
         &'a self,
         spec: &'a MachineSpec,
         snapshot: SnapshotId,
+        _cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move { self.0.diff(&spec.data_dir, snapshot) }.boxed()
     }
@@ -556,19 +581,24 @@ impl Machines for Handle {
         .boxed()
     }
 
-    fn remove_strays<'a>(
-        &'a self,
-        is_known: &'a (dyn Fn(&str) -> bool + Send + Sync),
-    ) -> BoxFuture<'a, Vec<String>> {
+    fn strays(&self) -> Vec<Stray> {
+        self.0.strays(&self.0.root.with_file_name("run"))
+    }
+
+    fn end_stray<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), String>> {
         async move {
-            let strays: Vec<_> =
-                self.0.processes().into_iter().filter(|(_, short)| !is_known(short)).collect();
-            for (pid, _) in &strays {
-                self.0.kill(*pid, "a stray");
-            }
-            strays.into_iter().map(|(pid, short)| format!("process {pid} of {short}")).collect()
+            self.0.kill(stray.record.pid, "a stray");
+            let _ = fs::remove_dir_all(&stray.run_dir);
+            Ok(())
         }
         .boxed()
+    }
+
+    fn disk_snapshots(&self, spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
+        if self.0.strikes(Fault::ListingFails) {
+            return Err(snapshot_failed("it was told to fail"));
+        }
+        Ok(Volume::load(&spec.data_dir).map(|volume| volume.listed()))
     }
 
     fn prepare<'a>(

@@ -19,6 +19,7 @@ mod groups;
 mod inode;
 mod journal;
 mod le;
+mod lookup;
 mod superblock;
 
 pub use directory::{Entries, Entry};

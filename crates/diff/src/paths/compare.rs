@@ -12,6 +12,7 @@
 //! Content that cannot be read, or that is more than the options allow to compare, counts as different.
 
 use super::sides::Sides;
+use super::watch::Watch;
 use crate::ext4::{Ext4Error, Extent, Inode, Kind};
 use crate::read_at::ReadAt;
 
@@ -22,6 +23,7 @@ pub(super) struct Compare<'s, 'a, O: ?Sized, N: ?Sized> {
     pub(super) sides: &'s Sides<'a, O, N>,
     /// How many bytes of content may still be read.
     pub(super) budget: u64,
+    pub(super) watch: Watch<'a>,
 }
 
 impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
@@ -84,6 +86,10 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Compare<'_, '_, O, N> {
             let start = extent.physical * block_size;
             let end = start + u64::from(extent.blocks) * block_size;
             for at in (start..end).step_by(STEP) {
+                // What is shared is not read, and there can be any number of extents.
+                if self.watch.over().is_some() {
+                    return Ok(false);
+                }
                 let step = at..end.min(at + STEP as u64);
                 if self.sides.is_shared(step.clone()) {
                     continue;

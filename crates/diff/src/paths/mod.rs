@@ -14,6 +14,7 @@ mod options;
 mod result;
 mod sides;
 mod walk;
+mod watch;
 
 pub use options::DiffOptions;
 pub use result::{ChangedPath, Counts, DiffError, PathDiff};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// Enough for a reader, and some hundred kilobytes at most in practice.
 const MAX_PATHS: usize = 1000;
@@ -25,6 +26,8 @@ pub struct DiffOptions<'a> {
     /// Tells that these bytes are the same on both disks, so that they need not be read twice:
     /// [`Difference::is_shared`](crate::Difference::is_shared). Without it, everything is read.
     pub is_shared: Option<&'a dyn Fn(Range<u64>) -> bool>,
+    /// When the comparison ends with an error if it is not complete: a crafted file system may ask for hours of work.
+    pub deadline: Option<Instant>,
     /// Set to true by another thread, it ends the comparison soon.
     pub cancelled: Option<&'a AtomicBool>,
 }
@@ -36,6 +39,7 @@ impl Default for DiffOptions<'_> {
             max_entries: MAX_ENTRIES,
             max_compared_bytes: MAX_COMPARED_BYTES,
             is_shared: None,
+            deadline: None,
             cancelled: None,
         }
     }
@@ -48,6 +52,7 @@ impl fmt::Debug for DiffOptions<'_> {
             .field("max_entries", &self.max_entries)
             .field("max_compared_bytes", &self.max_compared_bytes)
             .field("is_shared", &self.is_shared.map(|_| "…"))
+            .field("deadline", &self.deadline)
             .field("cancelled", &self.cancelled)
             .finish()
     }

@@ -52,6 +52,8 @@ pub enum DiffError {
     TooManyEntries(u64),
     #[error("the directories have too many subdirectories to compare")]
     TooManyPending,
+    #[error("the comparison took too long and was ended")]
+    Deadline,
     #[error("the comparison was cancelled")]
     Cancelled,
 }

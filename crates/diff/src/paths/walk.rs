@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::sync::atomic;
 
 use super::compare::Compare;
 use super::options::DiffOptions;
 use super::result::{ChangedPath, DiffError, PathDiff};
 use super::sides::Sides;
+use super::watch::{Watch, Watched};
 use crate::ext4::{Entries, Entry, Ext4Error, Inode, Kind, ROOT_INODE};
 use crate::read_at::ReadAt;
 
@@ -32,8 +32,20 @@ pub fn diff_paths<O: ReadAt + ?Sized, N: ReadAt + ?Sized>(
     new: &N,
     options: &DiffOptions<'_>,
 ) -> Result<PathDiff, DiffError> {
+    let watch = Watch::new(options);
+    let (old, new) = (Watched { disk: old, watch }, Watched { disk: new, watch });
+    // Whatever failed because the comparison had to end did so for that reason.
+    walk(&old, &new, options, watch).map_err(|error| watch.over().unwrap_or(error))
+}
+
+fn walk<O: ReadAt + ?Sized, N: ReadAt + ?Sized>(
+    old: &O,
+    new: &N,
+    options: &DiffOptions<'_>,
+    watch: Watch<'_>,
+) -> Result<PathDiff, DiffError> {
     let sides = Sides::open(old, new, options)?;
-    let compare = Compare { sides: &sides, budget: options.max_compared_bytes };
+    let compare = Compare { sides: &sides, budget: options.max_compared_bytes, watch };
     let mut walk = Walk {
         compare,
         options,
@@ -145,6 +157,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
 
     /// A name that is in both directories.
     fn pair(&mut self, old: Entry<'_>, new: Entry<'_>) -> Result<(), DiffError> {
+        self.compare.watch.check()?;
         if self.is_left_out(old.name) {
             return Ok(());
         }
@@ -193,6 +206,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
     }
 
     fn removed(&mut self, entry: Entry<'_>) -> Result<(), DiffError> {
+        self.compare.watch.check()?;
         if self.is_left_out(entry.name) {
             return Ok(());
         }
@@ -205,6 +219,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
     }
 
     fn added(&mut self, entry: Entry<'_>) -> Result<(), DiffError> {
+        self.compare.watch.check()?;
         if self.is_left_out(entry.name) {
             return Ok(());
         }
@@ -259,9 +274,7 @@ impl<O: ReadAt + ?Sized, N: ReadAt + ?Sized> Walk<'_, '_, O, N> {
 
     /// Takes what was read off the budget, and looks whether to go on.
     fn spend(&mut self, entries: &Entries) -> Result<(), DiffError> {
-        if self.options.cancelled.is_some_and(|cancelled| cancelled.load(atomic::Ordering::Relaxed)) {
-            return Err(DiffError::Cancelled);
-        }
+        self.compare.watch.check()?;
         self.entries += entries.len() as u64 + entries.blocks();
         match self.entries <= self.options.max_entries {
             true => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{LayerError, Qcow2Error};
@@ -43,8 +43,15 @@ enum Source {
     File { layer: usize, place: u64 },
 }
 
+/// Whether a name is that of a file and of nothing else on the way to it.
+fn is_bare(name: &Path) -> bool {
+    let mut components = name.components();
+    matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
+}
+
 impl Chain {
-    /// Opens a disk and every file below it. A relative backing name is looked for beside the file that has it.
+    /// Opens a disk and every file below it, which are looked for beside it. A name that leads elsewhere is refused: whoever
+    /// writes to the disk can write any name into it.
     pub fn open(top: &Path) -> Result<Self, Qcow2Error> {
         let mut layers: Vec<Layer> = Vec::new();
         let mut next = Some(top.to_owned());
@@ -62,7 +69,11 @@ impl Chain {
                 return Err(Qcow2Error::Tables { path, limit: MAX_L1_BYTES });
             }
             let beside = path.parent().unwrap_or(Path::new(""));
-            next = layer.backing_file().map(|name| beside.join(name));
+            next = match layer.backing_file() {
+                None => None,
+                Some(name) if is_bare(name) => Some(beside.join(name)),
+                Some(_) => return Err(Qcow2Error::layer(&path)(LayerError::BackingName)),
+            };
             layers.push(layer);
         }
         let virtual_size = layers.first().map_or(0, Layer::virtual_size);

@@ -269,3 +269,16 @@ fn what_leads_nowhere_is_refused_when_it_is_met() {
     assert!(matches!(problem(l2, 1 << 62 | 4096), LayerError::Unsupported("compression")));
     assert!(matches!(problem(40, 1 << 41), LayerError::Entry { table: "L1", .. }));
 }
+
+#[test]
+fn backing_names_that_lead_elsewhere_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    Qcow2File::new(16, 1 << 20).write(&dir.path().join("secret.qcow2"));
+    let outside = dir.path().join("secret.qcow2").display().to_string();
+    for name in [outside.as_str(), "../secret.qcow2", "./../secret.qcow2"] {
+        Qcow2File::new(16, 1 << 20).on(name).write(&inner.join("top.qcow2"));
+        assert!(Chain::open(&inner.join("top.qcow2")).is_err(), "{name}");
+    }
+}

@@ -61,6 +61,33 @@ fn indexed_directories_are_read() {
 }
 
 #[test]
+fn paths_are_followed_through_links() {
+    need!("mke2fs");
+    let images = Images::new();
+    let tree = images.tree();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, tree.join(name)).unwrap();
+    link("/etc/deep/../deep/er", "absolute");
+    link("../../../../etc", "empty/out");
+    link("circle", "circle");
+    link("absolute/note", "twice");
+    let image = bytes(&images.make("image", &[]));
+    let files = FileSystem::open(&image).unwrap();
+    let kind = |path: &str| files.find(path.as_bytes()).unwrap().map(|inode| inode.kind());
+    for path in
+        ["/etc/hostname", "etc//./hostname", "/short", "/twice", "/absolute/note", "/empty/out/hostname"]
+    {
+        assert_eq!(kind(path), Some(Kind::File), "{path}");
+    }
+    assert_eq!(
+        (kind("/"), kind(".."), kind("/empty/out")),
+        (Some(Kind::Directory), Some(Kind::Directory), Some(Kind::Directory))
+    );
+    for path in ["/none", "/etc/hostname/below", "/circle", "/long", "/etc/none/../hostname"] {
+        assert_eq!(kind(path), None, "{path}");
+    }
+}
+
+#[test]
 fn what_is_not_supported_is_named() {
     need!("mke2fs");
     let images = Images::new();

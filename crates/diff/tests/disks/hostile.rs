@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_diff::ext4::FileSystem;
 use agentiso_diff::qcow2::{Chain, Layer};
-use agentiso_diff::{DiffOptions, diff_paths};
+use agentiso_diff::{DiffError, DiffOptions, diff_paths};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -123,4 +123,46 @@ fn a_file_system_larger_than_its_disk_is_an_error_that_says_where() {
     let cut = whole[..256 << 10].to_vec();
     let error = diff_paths(&whole, &cut, &DiffOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with("the newer disk: ") && error.contains("could not be read"), "{error}");
+}
+
+/// A disk that somebody stops after so many reads.
+struct Stopping<'a> {
+    image: &'a [u8],
+    left: std::cell::Cell<u32>,
+    cancelled: &'a std::sync::atomic::AtomicBool,
+}
+
+impl agentiso_diff::ReadAt for Stopping<'_> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.left.set(self.left.get().saturating_sub(1));
+        if self.left.get() == 0 {
+            self.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.image.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn comparison_ends_at_any_read_when_cancelled() {
+    need!("mke2fs", "debugfs");
+    let subject = subject();
+    for reads in [1, 2, 5, 9, 14] {
+        let cancelled = std::sync::atomic::AtomicBool::new(false);
+        let left = std::cell::Cell::new(reads);
+        let disk = Stopping { image: &subject.image, left, cancelled: &cancelled };
+        let options = DiffOptions { cancelled: Some(&cancelled), ..DiffOptions::default() };
+        let ended = diff_paths(&disk, &subject.image, &options);
+        assert!(matches!(ended, Err(DiffError::Cancelled)), "after {reads} reads: {ended:?}");
+    }
+}
+
+#[test]
+fn comparison_ends_when_its_time_is_up() {
+    need!("mke2fs", "debugfs");
+    let image = subject().image;
+    let late = DiffOptions { deadline: Some(Instant::now()), ..DiffOptions::default() };
+    let ended = diff_paths(&image, &image, &late).unwrap_err();
+    assert!(matches!(ended, DiffError::Deadline), "{ended}");
+    let in_time = DiffOptions { deadline: Some(Instant::now() + SOON), ..DiffOptions::default() };
+    assert!(diff_paths(&image, &image, &in_time).is_ok());
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
-use agentiso_tree::{pack, unpack};
+use agentiso_tree::{Links, pack, unpack};
 use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags, open};
 
@@ -74,7 +74,7 @@ pub fn write_tree(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(&staging.path, flags, Mode::empty()).at(&target)?;
     let mut pieces = Pieces { next, current: Bytes::new(), read: 0, announced: None };
-    unpack(&mut pieces, directory.as_fd(), ALL_MODES)
+    unpack(&mut pieces, directory.as_fd(), ALL_MODES, Links::Any)
         .map_err(|source| FileError::Tree { path: path.display(), source })?;
     // What follows the end of an archive is padding; how long the whole of it is comes last.
     let rest = io::copy(&mut pieces, &mut io::sink());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentiso_protocol::bounds::Bounded;
 use agentiso_protocol::io::{OpenError, open};
 use agentiso_protocol::link::Nonce;
 use agentiso_protocol::schema::v1;
@@ -101,7 +102,7 @@ impl AgentClient {
         let (channel, connection) = channel::start(link).await.map_err(HandshakeError::Http2)?;
         let origin = http::Uri::from_static("http://guest");
         let mut stub = GuestClient::with_origin(channel, origin)
-            .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+            .max_decoding_message_size(v1::HelloResponse::MAX_BYTES)
             .max_encoding_message_size(limits::MAX_MESSAGE_BYTES);
         let request = v1::HelloRequest {
             host_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -137,9 +138,10 @@ impl AgentClient {
         self.shared.connection.is_closed()
     }
 
-    /// The generated client; cheap to clone, one clone per call.
-    pub(super) fn stub(&self) -> GuestClient<Channel> {
-        self.stub.clone()
+    /// The generated client, for a call with this answer; cheap to clone, one clone per call. A longer answer is refused
+    /// by its header, before there is room made for it.
+    pub(super) fn stub<A: Bounded>(&self) -> GuestClient<Channel> {
+        self.stub.clone().max_decoding_message_size(A::MAX_BYTES)
     }
 
     /// Turns a failed call into an error, and says so when it failed because the connection is gone.

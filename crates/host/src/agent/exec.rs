@@ -180,7 +180,7 @@ impl AgentClient {
         sender: &mpsc::Sender<Result<ExecEvent, AgentError>>,
     ) -> Result<ExecOutcome, AgentError> {
         let wanted = (request.head_bytes, request.tail_bytes);
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ExecEvent>();
         let answer = stub.exec(request).await.map_err(|status| self.failure("exec", &status))?;
         let mut events = answer.into_inner();
         while let Some(event) = events.message().await.map_err(|status| self.failure("exec", &status))? {

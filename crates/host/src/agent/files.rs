@@ -15,6 +15,10 @@ use super::machine::too_large;
 /// How long a transfer may stand still. The whole of it has no limit because its size has none.
 pub(super) const STALL_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Names of one listing, which are all in memory: 300 bytes for each of the most entries there can be. What does not fit
+/// is left out.
+const MAX_LISTING_NAME_BYTES: usize = 15 << 20;
+
 /// Longest file name that Linux has.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -60,7 +64,7 @@ pub struct DirEntry {
 }
 
 /// A directory, sorted by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirListing {
     /// At most [`limits::MAX_DIR_ENTRIES`].
     pub entries: Vec<DirEntry>,
@@ -136,7 +140,7 @@ impl AgentClient {
         limit: Option<u64>,
     ) -> Result<FileReader, AgentError> {
         let path = guest_path(path)?;
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ReadFileChunk>();
         let request = v1::ReadFileRequest { path, offset, limit };
         let mut chunks = self.answer("read_file", CALL_DEADLINE, stub.read_file(request)).await?;
         let head = next_message(self, "read_file", &mut chunks).await?.unwrap_or_default();
@@ -155,7 +159,7 @@ impl AgentClient {
     ) -> Result<u64, AgentError> {
         let (path, old, new) = (guest_path(path)?, old.into(), new.into());
         too_large("the edit", path.len() + old.len() + new.len(), limits::MAX_MESSAGE_BYTES - 1024)?;
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::EditFileResponse>();
         let request = v1::EditFileRequest { path, old, new, replace_all };
         Ok(self.answer("edit_file", CALL_DEADLINE, stub.edit_file(request)).await?.replacements)
     }
@@ -173,7 +177,7 @@ impl AgentClient {
         if !plain && !self.has_feature(version::LIST_TREES) {
             return Err(AgentError::Unsupported { call: "list_dir with depth or glob" });
         }
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ListDirBatch>();
         let request = v1::ListDirRequest {
             path,
             limit: limits::MAX_DIR_ENTRIES,
@@ -181,17 +185,11 @@ impl AgentClient {
             glob: Bytes::copy_from_slice(options.glob),
         };
         let mut batches = self.answer(CALL, CALL_DEADLINE, stub.list_dir(request)).await?;
-        let mut listing = DirListing { entries: Vec::new(), truncated: false };
+        let mut growing = Growing::default();
         while let Some(batch) = next_message(self, CALL, &mut batches).await? {
-            if listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize {
-                return Err(AgentError::violation(CALL, "more entries than were asked for"));
-            }
-            listing.truncated |= batch.truncated;
-            for entry in batch.entries {
-                let name = relative_path(&entry.name, options.depth)?;
-                listing.entries.push(DirEntry { name, info: info(entry.info, CALL)? });
-            }
+            growing.add(batch, options.depth)?;
         }
+        let mut listing = growing.listing;
         listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(listing)
     }
@@ -199,7 +197,7 @@ impl AgentClient {
     /// What a path leads to; with `follow` beyond a symbolic link at its end.
     pub async fn stat(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<FileInfo, AgentError> {
         let path = guest_path(path)?;
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::StatResponse>();
         let answer = self.answer("stat", CALL_DEADLINE, stub.stat(v1::StatRequest { path, follow })).await?;
         info(answer.info, "stat")
     }
@@ -219,6 +217,36 @@ pub(super) async fn next_message<T>(
     match timeout(STALL_DEADLINE, messages.message()).await {
         Ok(result) => result.map_err(|status| client.failure(call, &status)),
         Err(_elapsed) => Err(AgentError::TimedOut { call, after: STALL_DEADLINE }),
+    }
+}
+
+/// A listing while its batches come in.
+#[derive(Debug, Default)]
+struct Growing {
+    listing: DirListing,
+    name_bytes: usize,
+    /// Set by a batch without entries, which only the last one can be: a guest must not send them without end.
+    ended: bool,
+}
+
+impl Growing {
+    fn add(&mut self, batch: v1::ListDirBatch, depth: u32) -> Result<(), AgentError> {
+        const CALL: &str = "list_dir";
+        if self.ended || self.listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize {
+            return Err(AgentError::violation(CALL, "more entries than were asked for"));
+        }
+        self.ended = batch.entries.is_empty();
+        self.listing.truncated |= batch.truncated;
+        for entry in batch.entries {
+            self.name_bytes += entry.name.len();
+            if self.name_bytes > MAX_LISTING_NAME_BYTES {
+                self.listing.truncated = true;
+                break;
+            }
+            let name = relative_path(&entry.name, depth)?;
+            self.listing.entries.push(DirEntry { name, info: info(entry.info, CALL)? });
+        }
+        Ok(())
     }
 }
 
@@ -263,7 +291,39 @@ fn info(info: Option<v1::FileInfo>, call: &'static str) -> Result<FileInfo, Agen
 mod tests {
     use agentiso_protocol::schema::v1;
 
-    use super::{info, relative_path};
+    use super::{Growing, MAX_LISTING_NAME_BYTES, info, relative_path};
+
+    fn batch(entries: usize, name: usize) -> v1::ListDirBatch {
+        let info = v1::FileInfo { kind: v1::FileKind::File.into(), ..v1::FileInfo::default() };
+        let entry = v1::DirEntry { name: vec![b'x'; name].into(), info: Some(info) };
+        v1::ListDirBatch { entries: vec![entry; entries], truncated: false }
+    }
+
+    #[test]
+    fn listing_stays_within_its_bounds() {
+        let mut long = Growing::default();
+        for _ in 0..250 {
+            long.add(batch(200, 255), 1).expect("no more entries than were asked for");
+        }
+        assert!(long.add(batch(1, 1), 1).is_err(), "one entry too many");
+        let mut wide = Growing::default();
+        let path = vec!["y".repeat(200); 10].join("/");
+        let entry = v1::DirEntry { name: path.clone().into(), ..batch(1, 1).entries[0].clone() };
+        for _ in 0..20 {
+            let entries = vec![entry.clone(); 500];
+            wide.add(v1::ListDirBatch { entries, truncated: false }, 10).expect("it is cut instead");
+        }
+        assert!(wide.listing.truncated);
+        assert!(wide.listing.entries.len() * path.len() <= MAX_LISTING_NAME_BYTES);
+    }
+
+    #[test]
+    fn empty_batches_end_a_listing() {
+        let mut growing = Growing::default();
+        growing.add(batch(3, 1), 1).expect("entries");
+        growing.add(batch(0, 0), 1).expect("the last batch");
+        assert!(growing.add(batch(0, 0), 1).is_err());
+    }
 
     #[test]
     fn names_that_would_leave_the_directory_are_refused() {

@@ -101,7 +101,7 @@ pub struct ExecOrJob {
 impl AgentClient {
     /// Starts a job, which goes on until it ends or is killed, whatever becomes of this connection. Returns its id.
     pub async fn start_job(&self, spec: JobSpec) -> Result<u64, AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::StartJobResponse>();
         let answer = stub.start_job(to_wire(spec)?);
         Ok(self.answer("start_job", CALL_DEADLINE, answer).await?.job_id)
     }
@@ -120,14 +120,14 @@ impl AgentClient {
             wait_ms,
         };
         let after = CALL_DEADLINE + Duration::from_millis(wait_ms.into());
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::PollJobResponse>();
         let answer = self.answer(CALL, after, stub.poll_job(request)).await?;
         state(CALL, answer, (head_bytes, tail_bytes))
     }
 
     /// Sends a signal to a job's process group and gives it a moment; true if it still runs.
     pub async fn kill_job(&self, id: u64, signal: i32) -> Result<bool, AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::KillJobResponse>();
         let answer = stub.kill_job(v1::KillJobRequest { job_id: id, signal });
         Ok(self.answer("kill_job", CALL_DEADLINE, answer).await?.running)
     }
@@ -135,7 +135,7 @@ impl AgentClient {
     /// All jobs that the guest knows.
     pub async fn list_jobs(&self) -> Result<Vec<JobSummary>, AgentError> {
         const CALL: &str = "list_jobs";
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ListJobsResponse>();
         let answer = self.answer(CALL, CALL_DEADLINE, stub.list_jobs(v1::ListJobsRequest {})).await?;
         if answer.jobs.len() > limits::MAX_JOBS {
             return Err(AgentError::violation(CALL, "more jobs than there can be"));
@@ -161,7 +161,7 @@ impl AgentClient {
             head_bytes: wanted.0,
             tail_bytes: wanted.1,
         };
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ExecOrJobResponse>();
         let after = Duration::from_millis(job_after_ms) + EXEC_MARGIN;
         let answer = self.answer(CALL, after, stub.exec_or_job(request)).await?;
         let state =
@@ -177,7 +177,7 @@ impl AgentClient {
     pub async fn set_env(&self, vars: BTreeMap<String, String>) -> Result<u32, AgentError> {
         let size = vars.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         too_large("the environment", size, limits::MAX_STORED_ENV_BYTES)?;
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::SetEnvResponse>();
         let request = v1::SetEnvRequest { vars: vars.into_iter().collect() };
         Ok(self.answer("set_env", CALL_DEADLINE, stub.set_env(request)).await?.total)
     }

@@ -82,7 +82,7 @@ impl AgentClient {
         if !self.has_feature(version::LOCAL_LISTEN) {
             return Err(AgentError::Unsupported { call: LISTEN });
         }
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::Accepted>();
         let request = v1::ListenRequest { port: port.into() };
         let accepted = self.answer(LISTEN, CALL_DEADLINE, stub.listen(request)).await?;
         Ok(LocalListener { client: self.clone(), accepted })
@@ -91,7 +91,7 @@ impl AgentClient {
     async fn carry(&self, connection: u64, ours: DuplexStream) -> Result<(), AgentError> {
         let (parts, queue) = mpsc::channel(QUEUED_PIECES);
         let (read, write) = split(ours);
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::CarryChunk>();
         let down = async {
             let answer = stub.carry(ReceiverStream::new(queue));
             let chunks = self.answer(CARRY, CALL_DEADLINE, answer).await?;

@@ -146,7 +146,7 @@ impl AgentClient {
             grow: root.grow,
             init_mode: root.init_mode.to_wire().into(),
         };
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::AttachRootResponse>();
         let answer = self.answer("attach_root", ATTACH_DEADLINE, stub.attach_root(request)).await?;
         Ok(Attached { attached: answer.attached, size_bytes: answer.size_bytes })
     }
@@ -166,7 +166,7 @@ impl AgentClient {
                 dns: network.dns.iter().map(Ipv4Addr::to_string).collect(),
             }),
         };
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::IdentifyResponse>();
         let answer = self.answer("identify", CALL_DEADLINE, stub.identify(request)).await?;
         Ok(Some(answer.interface).filter(|name| !name.is_empty() && name.len() < 16))
     }
@@ -176,7 +176,7 @@ impl AgentClient {
     pub async fn catch_up(&self) -> Result<(), AgentError> {
         if self.hello().features.iter().any(|feature| feature == "clock.catch_up") {
             let request = v1::CatchUpRequest { realtime_ns: nanoseconds(SystemTime::now()) };
-            let mut stub = self.stub();
+            let mut stub = self.stub::<v1::CatchUpResponse>();
             self.answer("catch up", CALL_DEADLINE, stub.catch_up(request)).await?;
         }
         Ok(())
@@ -184,7 +184,7 @@ impl AgentClient {
 
     /// Grows the root file system to its disk, once that has at least `expected_bytes`. Returns its size.
     pub async fn grow_root(&self, expected_bytes: u64) -> Result<u64, AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::GrowRootResponse>();
         let request = v1::GrowRootRequest { expected_bytes };
         let answer = self.answer("grow_root", ATTACH_DEADLINE, stub.grow_root(request)).await?;
         Ok(answer.size_bytes)
@@ -192,7 +192,7 @@ impl AgentClient {
 
     /// Writes all dirty pages of the guest to its disk.
     pub async fn sync(&self) -> Result<(), AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::SyncResponse>();
         self.answer("sync", SYNC_DEADLINE, stub.sync(v1::SyncRequest {})).await?;
         Ok(())
     }
@@ -200,7 +200,7 @@ impl AgentClient {
     /// Sends bytes and gets them back: the cheapest call there is.
     pub async fn ping(&self, payload: Bytes) -> Result<(), AgentError> {
         too_large("the ping payload", payload.len(), limits::MAX_PING_BYTES)?;
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::PingResponse>();
         let request = v1::PingRequest { payload: payload.clone() };
         let answer = self.answer("ping", CALL_DEADLINE, stub.ping(request)).await?;
         if answer.payload == payload {
@@ -213,7 +213,7 @@ impl AgentClient {
     /// Times `count` starts of `/bin/sh -c true` inside the guest.
     pub async fn spawn_probe(&self, count: u32) -> Result<Vec<Duration>, AgentError> {
         let count = count.clamp(1, limits::MAX_SPAWN_PROBES);
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::SpawnProbeResponse>();
         let deadline = CALL_DEADLINE + count * SPAWN_DEADLINE;
         let answer =
             self.answer("spawn_probe", deadline, stub.spawn_probe(v1::SpawnProbeRequest { count })).await?;
@@ -225,7 +225,7 @@ impl AgentClient {
 
     /// Memory as the guest sees it.
     pub async fn memory_info(&self) -> Result<MemoryInfo, AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::MemoryInfoResponse>();
         let answer =
             self.answer("memory_info", CALL_DEADLINE, stub.memory_info(v1::MemoryInfoRequest {})).await?;
         Ok(MemoryInfo {
@@ -243,7 +243,7 @@ impl AgentClient {
     pub async fn shutdown(&self, grace: Duration) -> Result<u32, AgentError> {
         let grace_ms =
             u32::try_from(grace.as_millis()).unwrap_or(u32::MAX).min(limits::MAX_SHUTDOWN_GRACE_MS);
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ShutdownResponse>();
         let deadline = SHUTDOWN_MARGIN + Duration::from_millis(grace_ms.into());
         let answer =
             self.answer("shutdown", deadline, stub.shutdown(v1::ShutdownRequest { grace_ms })).await?;

@@ -49,7 +49,7 @@ impl AgentClient {
     /// Opens a directory for reading.
     pub async fn read_tree(&self, path: impl AsRef<[u8]>) -> Result<TreeReader, AgentError> {
         let request = v1::ReadTreeRequest { path: guest_path(path)? };
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::ReadTreeChunk>();
         let chunks = self.answer("read_tree", CALL_DEADLINE, stub.read_tree(request)).await?;
         Ok(TreeReader { client: self.clone(), chunks, skipped: None })
     }
@@ -61,7 +61,7 @@ impl AgentClient {
         path: impl AsRef<[u8]>,
         archive: impl AsyncRead + Send + Unpin,
     ) -> Result<u64, AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::WriteFileResponse>();
         let begin = |parts| async move { stub.write_tree(parts).await };
         self.stream_up("write_tree", path, WriteOptions::default(), archive, begin).await
     }

@@ -49,7 +49,7 @@ impl AgentClient {
         options: WriteOptions,
         source: impl AsyncRead + Send + Unpin,
     ) -> Result<u64, AgentError> {
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::WriteFileResponse>();
         let begin = |parts| async move { stub.write_file(parts).await };
         self.stream_up(WRITE_FILE, path, options, source, begin).await
     }
@@ -102,7 +102,7 @@ impl AgentClient {
         }
         parts.push(Part::End(v1::WriteFileEnd { size }));
         let parts = parts.into_iter().map(|part| v1::WriteFileRequest { part: Some(part) });
-        let mut stub = self.stub();
+        let mut stub = self.stub::<v1::WriteFileResponse>();
         self.run_upload(WRITE_FILE, async { Ok(size) }, stub.write_file(tokio_stream::iter(parts))).await
     }
 

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use agentiso_core::names::ImageName;
 use thiserror::Error;
 
+use super::init::IMAGE_INIT;
 use crate::agent::AgentError;
 use crate::disk::DiskError;
 use crate::files::FileError;
@@ -35,10 +37,19 @@ pub enum BootError {
         quoted(console_tail)
     )]
     TimedOut { seconds: u64, console_tail: String },
+    #[error(
+        "QEMU (pid {pid}) failed and did not end within {seconds} s of being killed; its disk is still in use"
+    )]
+    NotGone { pid: i32, seconds: u64 },
     #[error("the guest's file system has {actual} bytes on a disk of {expected} bytes")]
     RootSize { actual: u64, expected: u64 },
     #[error("the template was taken with no root file system in it")]
     NotRooted,
+    #[error(
+        "the image {image} has no {IMAGE_INIT}, which vm.init_mode = \"system\" (or \"openrc\") needs; use an image with \
+         an init, such as debian-system, or set vm.init_mode to \"fast\""
+    )]
+    NoInit { image: ImageName },
     #[error("the {rung} failed: {source}")]
     Rung { rung: Rung, source: Box<BootError> },
 }
@@ -47,9 +58,13 @@ impl BootError {
     /// Whether a slower way might succeed where this one failed.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         match self {
-            Self::Disk(_) | Self::File(_) | Self::SocketPath { .. } | Self::Entropy(_) | Self::Spawn(_) => {
-                false
-            }
+            Self::Disk(_)
+            | Self::File(_)
+            | Self::SocketPath { .. }
+            | Self::Entropy(_)
+            | Self::Spawn(_)
+            | Self::NoInit { .. }
+            | Self::NotGone { .. } => false,
             Self::Qmp(_)
             | Self::Died { .. }
             | Self::Agent { .. }
@@ -69,8 +84,10 @@ impl BootError {
                 QmpError::Connect { .. }
                 | QmpError::NoAnswer { .. }
                 | QmpError::Unexpected { .. }
+                | QmpError::File(_)
                 | QmpError::Merge { .. }
-                | QmpError::MigrationDeadline { .. } => false,
+                | QmpError::MigrationDeadline { .. }
+                | QmpError::PauseLimit { .. } => false,
             },
             Self::Died { .. } | Self::NotRooted | Self::RootSize { .. } => true,
             Self::Rung { source, .. } => source.condemns_template(),
@@ -80,7 +97,30 @@ impl BootError {
             | Self::Entropy(_)
             | Self::Spawn(_)
             | Self::Agent { .. }
-            | Self::TimedOut { .. } => false,
+            | Self::TimedOut { .. }
+            | Self::NoInit { .. }
+            | Self::NotGone { .. } => false,
+        }
+    }
+
+    /// Whether it only took too long.
+    pub(crate) fn is_late(&self) -> bool {
+        match self {
+            Self::TimedOut { .. }
+            | Self::Agent { error: AgentError::NotReady { .. } | AgentError::TimedOut { .. }, .. } => true,
+            Self::Rung { source, .. } => source.is_late(),
+            Self::Disk(_)
+            | Self::File(_)
+            | Self::SocketPath { .. }
+            | Self::Entropy(_)
+            | Self::Spawn(_)
+            | Self::Qmp(_)
+            | Self::Died { .. }
+            | Self::Agent { .. }
+            | Self::RootSize { .. }
+            | Self::NotRooted
+            | Self::NoInit { .. }
+            | Self::NotGone { .. } => false,
         }
     }
 
@@ -91,13 +131,15 @@ impl BootError {
             Self::Rung { source, .. } => source.is_out_of_space(),
             Self::SocketPath { .. }
             | Self::Entropy(_)
-            | Self::Spawn(SpawnError::Exec { .. } | SpawnError::Process(_))
+            | Self::Spawn(SpawnError::Exec { .. } | SpawnError::Jail { .. } | SpawnError::Process(_))
             | Self::Qmp(_)
             | Self::Died { .. }
             | Self::Agent { .. }
             | Self::TimedOut { .. }
             | Self::RootSize { .. }
-            | Self::NotRooted => false,
+            | Self::NotRooted
+            | Self::NoInit { .. }
+            | Self::NotGone { .. } => false,
         }
     }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::BootError;
-use super::launch::{Host, Launched, Start, agent_socket};
+use super::init::refuse_missing_init;
+use super::launch::{Host, Launched, Spawned, Start, agent_socket};
+use super::layers;
 use crate::agent::AgentClient;
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::files;
@@ -27,6 +29,9 @@ use crate::templates::store::Template;
 
 /// Of the whole time a boot may take, what a restore gets before the next rung is tried.
 const RESTORE_SHARE: u32 = 3;
+
+/// A killed process is gone as soon as the kernel has taken its memory back.
+const GONE_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Where a machine's disk comes from on this attempt.
 enum Disk {
@@ -48,6 +53,7 @@ impl Ladder<'_> {
     pub(crate) async fn create(&self) -> Result<Booted, BootError> {
         let spec = self.spec;
         refuse_small_disk(spec)?;
+        refuse_missing_init(&spec.base_image, spec.init_mode).await?;
         files::make_private_dir(&spec.data_dir)?;
         let made = MadeDir(Some(spec.data_dir.clone()));
         let began = Instant::now();
@@ -65,10 +71,13 @@ impl Ladder<'_> {
                 return Ok(Booted::new(machine, Rung::ImageTemplate, began));
             }
         }
-        let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await?;
+        let booted = self.any_disk(began, || Disk::Fresh(spec.backing())).await;
+        if is_cured_by_a_template(&booted) {
+            // Made while this machine is already in use, so that the next one need not wait for it.
+            self.templates.want(wanted);
+        }
+        let booted = booted?;
         made.keep();
-        // Made while this machine is already in use, so that the next one need not wait for it.
-        self.templates.want(wanted);
         Ok(booted)
     }
 
@@ -110,9 +119,11 @@ impl Ladder<'_> {
             }
         }
         self.progress.report("booting: there is no template for this size yet", Some(0.2));
-        let machine = self.boot(disk()).await.map_err(at(Rung::ColdBoot))?;
-        self.templates.want(wanted);
-        Ok(Booted::new(machine, Rung::ColdBoot, began))
+        let booted = self.boot(disk()).await;
+        if is_cured_by_a_template(&booted) {
+            self.templates.want(wanted);
+        }
+        Ok(Booted::new(booted.map_err(at(Rung::ColdBoot))?, Rung::ColdBoot, began))
     }
 
     /// A machine, or `None` if the next rung should be tried.
@@ -155,10 +166,28 @@ impl Ladder<'_> {
         limit: Duration,
         template: Option<(&Template, Rung)>,
     ) -> Result<Machine, BootError> {
+        let spawned = self.host.spawn(&start)?;
+        let process = spawned.process().clone();
+        let up = self.finish(spawned, start, limit, template).await;
+        // A QEMU that failed is killed by now. The next rung opens the same disk, which is locked until it is gone.
+        if up.is_err() && tokio::time::timeout(GONE_DEADLINE, process.wait()).await.is_err() {
+            return Err(BootError::NotGone { pid: process.pid(), seconds: GONE_DEADLINE.as_secs() });
+        }
+        up
+    }
+
+    /// From a QEMU that was started to a machine. On an error QEMU is killed.
+    async fn finish(
+        &self,
+        spawned: Spawned,
+        start: Start,
+        limit: Duration,
+        template: Option<(&Template, Rung)>,
+    ) -> Result<Machine, BootError> {
         let late = |console_tail| BootError::TimedOut { seconds: limit.as_secs(), console_tail };
         let deadline = Instant::now() + limit;
         let mut laps = Laps::begin();
-        let answering = tokio::time::timeout_at(deadline, self.spawn(&start)).await;
+        let answering = tokio::time::timeout_at(deadline, self.answering(spawned)).await;
         let launched = answering.map_err(|_elapsed| late(String::new()))??;
         laps.lap("answering");
         let rising = self.rise(&launched, template, deadline, &mut laps);
@@ -197,18 +226,19 @@ impl Ladder<'_> {
 
     async fn prepare(&self, memory: Memory, begin: Begin, disk: Disk) -> Result<Start, BootError> {
         let spec = self.spec;
-        let disk = match disk {
+        match disk {
             Disk::Fresh(backing) => {
-                Qcow2Storage.create_from_image(&spec.data_dir, &backing, spec.disk_bytes()).await?
+                Qcow2Storage.create_from_image(&spec.data_dir, &backing, spec.disk_bytes()).await?;
             }
-            Disk::Own => Qcow2Storage.head(&spec.data_dir).await?,
-        };
+            Disk::Own => {}
+        }
+        let layers = layers::of(&spec.data_dir).await?;
         Ok(Start {
             id: spec.id,
             shape: spec.shape(),
             memory,
             begin,
-            disk: Some(disk),
+            layers,
             run_dir: spec.run_dir.clone(),
             card: Some(spec.card.clone()),
             console_log: spec.console_log(),
@@ -216,9 +246,8 @@ impl Ladder<'_> {
         })
     }
 
-    /// Starts QEMU. Its identity is written down while QEMU gets ready, and before anything depends on it.
-    async fn spawn(&self, start: &Start) -> Result<Launched, BootError> {
-        let spawned = self.host.spawn(start)?;
+    /// The identity of QEMU is written down while it gets ready, and before anything depends on it.
+    async fn answering(&self, spawned: Spawned) -> Result<Launched, BootError> {
         let record = spawned.process().record().clone();
         let ((), launched) = tokio::join!(self.spec.on_spawn.tell(record), spawned.answering());
         launched
@@ -228,7 +257,7 @@ impl Ladder<'_> {
 /// Takes over a machine that is up.
 fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
     let events = launched.events();
-    let (process, qmp) = launched.keep();
+    let (process, qmp, console) = launched.keep();
     Machine::new(Parts {
         id: start.id,
         process,
@@ -237,6 +266,7 @@ fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
         agent: Some(agent),
         agent_socket: agent_socket(&start.run_dir),
         run_dir: start.run_dir,
+        console: Some(console),
         console_log: start.console_log,
         stderr_log: start.stderr_log,
     })
@@ -254,6 +284,11 @@ impl Laps {
         self.0 += &format!("{step} {} ms, ", self.1.elapsed().as_millis());
         self.1 = Instant::now();
     }
+}
+
+/// Whether the next machine of the kind profits from a template: not if this one failed for another reason than time.
+fn is_cured_by_a_template<T>(booted: &Result<T, BootError>) -> bool {
+    booted.as_ref().err().is_none_or(BootError::is_late)
 }
 
 fn at(rung: Rung) -> impl Fn(BootError) -> BootError {
@@ -283,7 +318,7 @@ impl MadeDir {
 impl Drop for MadeDir {
     fn drop(&mut self) {
         if let Some(dir) = self.0.take()
-            && let Err(error) = files::remove_dir(&dir)
+            && let Err(error) = files::discard_dir(&dir)
         {
             tracing::warn!(%error, "the directory of a workspace that was not made is left");
         }

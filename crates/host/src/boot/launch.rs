@@ -9,11 +9,14 @@ use std::time::Duration;
 use agentiso_core::ids::WorkspaceId;
 use tokio::sync::broadcast;
 
+use super::console;
+use super::equipment::Equipment;
 use super::error::BootError;
 use crate::accelerator::Chosen;
 use crate::cgroup::Cgroups;
 use crate::files::{self, FileError};
-use crate::machine::ExitReason;
+use crate::jail::Jail;
+use crate::machine::{Console, ExitReason};
 use crate::process::{Launch, Priority, Process};
 use crate::qemu::argv::{Begin, Card, Machine, Memory, Shape, argv};
 use crate::qemu::version::Qemu;
@@ -21,9 +24,6 @@ use crate::qmp::{Event, QmpClient};
 
 /// The kernel's `sun_path`, less its terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
-
-/// What of the console goes into an error message.
-const CONSOLE_TAIL: u64 = 600;
 
 /// What is the same for all machines on this host.
 #[derive(Clone, Debug)]
@@ -36,6 +36,9 @@ pub(crate) struct Host {
     pub(crate) boot_timeout: Duration,
     /// `None`: its machines count where this process does.
     pub(crate) cgroups: Option<Cgroups>,
+    pub(crate) jail: Jail,
+    /// Whether guests may run machines themselves.
+    pub(crate) nested: bool,
 }
 
 /// One QEMU to be started.
@@ -45,7 +48,8 @@ pub(crate) struct Start {
     pub(crate) shape: Shape,
     pub(crate) memory: Memory,
     pub(crate) begin: Begin,
-    pub(crate) disk: Option<PathBuf>,
+    /// The files of its disk, from the one that it writes to down to the image. None: it has no disk.
+    pub(crate) layers: Vec<PathBuf>,
     pub(crate) run_dir: PathBuf,
     /// `None`: its network card stays without a cable.
     pub(crate) card: Option<Card>,
@@ -61,6 +65,10 @@ pub(crate) fn agent_socket(run_dir: &Path) -> PathBuf {
     run_dir.join("agent.sock")
 }
 
+pub(crate) fn console_socket(run_dir: &Path) -> PathBuf {
+    run_dir.join("tty.sock")
+}
+
 /// A QEMU that runs and answers. Dropped, it is killed and its sockets are removed; [`Launched::keep`] hands it
 /// over instead.
 #[derive(Debug)]
@@ -69,6 +77,7 @@ pub(crate) struct Launched {
     process: Process,
     qmp: QmpClient,
     run_dir: PathBuf,
+    console: Console,
     console_log: PathBuf,
     stderr_log: PathBuf,
 }
@@ -109,7 +118,11 @@ impl Host {
         let mut undo = Undo { process: None, run_dir: Some(start.run_dir.clone()) };
         let qmp = listen(&qmp_socket(&start.run_dir))?;
         let agent = listen(&agent_socket(&start.run_dir))?;
+        let console_fd = listen(&console_socket(&start.run_dir))?;
+        // Connected before QEMU begins, so that nothing is printed to nobody.
+        let console = Console::follow(&console_socket(&start.run_dir), &start.console_log)?;
         let nowhere = Card::Socket(start.run_dir.join("net.sock"));
+        let equipment = Equipment::new(self, start)?;
         let arguments = argv(&Machine {
             qemu: self.qemu.version,
             accelerator: self.accelerator,
@@ -120,12 +133,15 @@ impl Host {
             kernel: &self.kernel,
             initrd: &self.initrd,
             kernel_args: &self.kernel_args,
-            disk: start.disk.as_deref(),
+            layers: &equipment.layers,
             run_dir: &start.run_dir,
             card: start.card.as_ref().unwrap_or(&nowhere),
-            console_log: &start.console_log,
+            card_fd: equipment.card.as_ref().map(AsRawFd::as_raw_fd),
+            kvm: equipment.kvm,
+            nested: self.nested,
             qmp_fd: qmp.as_raw_fd(),
             agent_fd: agent.as_raw_fd(),
+            console_fd: console_fd.as_raw_fd(),
         });
         let program = self.qemu.path.clone();
         let log = start.stderr_log.clone();
@@ -134,13 +150,16 @@ impl Host {
             Memory::Recorded(_) => Priority::Background,
             Memory::Private | Memory::Template(_) => Priority::Ordinary,
         };
-        let inherited = vec![qmp, agent];
+        let Equipment { mut opened, card, cell, .. } = equipment;
+        opened.extend(card);
+        opened.extend([qmp, agent, console_fd]);
+        let inherited = opened;
         let groups = self.cgroups.as_ref();
         let group = groups.map(|groups| groups.group(&start.run_dir, start.shape)).transpose()?;
-        let process = Launch { program, arguments, log, inherited, priority, group }.spawn()?;
+        let process = Launch { program, arguments, log, inherited, priority, group, cell }.spawn()?;
         tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
         undo.process = Some(process.clone());
-        Ok(Spawned { undo, process, start: start.clone() })
+        Ok(Spawned { undo, process, console, start: start.clone() })
     }
 }
 
@@ -148,6 +167,7 @@ impl Host {
 pub(crate) struct Spawned {
     undo: Undo,
     process: Process,
+    console: Console,
     start: Start,
 }
 
@@ -165,6 +185,7 @@ impl Spawned {
             biased;
             qmp = connecting => qmp,
             exit = self.process.wait() => {
+                self.console.drained().await;
                 let reason = ExitReason::of(exit, None, &self.start.console_log, &self.start.stderr_log);
                 return Err(BootError::Died { reason, console_tail: String::new() });
             }
@@ -178,6 +199,7 @@ impl Spawned {
             process: self.process,
             qmp,
             run_dir: self.start.run_dir,
+            console: self.console,
             console_log: self.start.console_log,
             stderr_log: self.start.stderr_log,
         })
@@ -185,17 +207,24 @@ impl Spawned {
 
     /// A closed control socket means that QEMU is going; its exit tells more.
     async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
-        explain(&self.process, error, &self.start.console_log, &self.start.stderr_log).await
+        let logs = (self.start.console_log.as_path(), self.start.stderr_log.as_path());
+        explain(&self.process, error, &self.console, logs).await
     }
 }
 
-async fn explain(process: &Process, error: crate::qmp::QmpError, console: &Path, stderr: &Path) -> BootError {
+async fn explain(
+    process: &Process,
+    error: crate::qmp::QmpError,
+    console: &Console,
+    (console_log, stderr): (&Path, &Path),
+) -> BootError {
     /// QEMU that has closed its socket is about to exit.
     const EXIT_SOON: Duration = Duration::from_secs(2);
     match (error, tokio::time::timeout(EXIT_SOON, process.wait()).await) {
         (_, Ok(exit)) => {
-            let reason = ExitReason::of(exit, None, console, stderr);
-            BootError::Died { reason, console_tail: files::tail(console, CONSOLE_TAIL) }
+            console.drained().await;
+            let reason = ExitReason::of(exit, None, console_log, stderr);
+            BootError::Died { reason, console_tail: console_tail(console_log) }
         }
         (error, Err(_elapsed)) => BootError::Qmp(error),
     }
@@ -219,24 +248,30 @@ impl Launched {
     }
 
     pub(crate) fn console_tail(&self) -> String {
-        files::tail(&self.console_log, CONSOLE_TAIL)
+        console_tail(&self.console_log)
     }
 
     pub(crate) async fn exit_reason(&self) -> ExitReason {
         let exit = self.process().wait().await;
+        self.console.drained().await;
         ExitReason::of(exit, None, &self.console_log, &self.stderr_log)
     }
 
     /// What a failed command means: the machine's end, if it is ending.
     pub(crate) async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
-        explain(self.process(), error, &self.console_log, &self.stderr_log).await
+        explain(self.process(), error, &self.console, (&self.console_log, &self.stderr_log)).await
     }
 
     /// Hands the machine over; nothing is undone any more.
-    pub(crate) fn keep(self) -> (Process, QmpClient) {
+    pub(crate) fn keep(self) -> (Process, QmpClient, Console) {
         self.undo.disarm();
-        (self.process, self.qmp)
+        (self.process, self.qmp, self.console)
     }
+}
+
+/// What of the console goes into an error message.
+fn console_tail(console: &Path) -> String {
+    console::last_lines(&files::tail(console, console::READ))
 }
 
 /// A listening socket that QEMU will inherit. Clients can connect from now on; QEMU accepts when it is ready.
@@ -276,6 +311,7 @@ mod tests {
             inherited: Vec::new(),
             priority: Priority::Ordinary,
             group: None,
+            cell: crate::jail::Cell::open(),
         }
         .spawn()
         .unwrap();

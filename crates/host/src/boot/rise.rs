@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use agentiso_core::config;
+use agentiso_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::error::BootError;
@@ -31,6 +32,18 @@ pub(crate) fn as_of_now(identity: &Identity) -> Result<agent::Identity, getrando
         machine_id: identity.machine_id.clone(),
         network: identity.network.clone(),
     })
+}
+
+/// The agent knows nothing of the key that asks for an init on the disk. Of what it looks for there, only the init may be
+/// missing.
+fn naming_the_key(error: AgentError, mode: config::InitMode) -> AgentError {
+    match (error, mode) {
+        (AgentError::Guest { code: ErrorCode::NotFound, message }, config::InitMode::System) => {
+            let message = format!("{message}, which vm.init_mode = \"system\" (or \"openrc\") needs");
+            AgentError::Guest { code: ErrorCode::NotFound, message }
+        }
+        (error, config::InitMode::System | config::InitMode::Fast) => error,
+    }
 }
 
 impl Launched {
@@ -63,7 +76,8 @@ impl Launched {
             config::InitMode::Fast => InitMode::Fast,
             config::InitMode::System => InitMode::System,
         };
-        self.unless_dead(agent.attach_root(AttachRoot { init_mode, ..AttachRoot::default() })).await?;
+        let attached = agent.attach_root(AttachRoot { init_mode, ..AttachRoot::default() });
+        self.unless_dead(async { attached.await.map_err(|error| naming_the_key(error, mode)) }).await?;
         match agent.is_closed() {
             false => Ok(agent),
             // Handing process 1 to the image's init may restart the agent.
@@ -89,6 +103,10 @@ impl Launched {
             reason = self.exit_reason() => Err(BootError::Died { reason, console_tail: self.console_tail() }),
             answer = call => match answer {
                 Ok(answer) => Ok(answer),
+                // An agent that says what is wrong has said it all.
+                Err(error @ AgentError::Guest { .. }) => {
+                    Err(BootError::Agent { error, console_tail: String::new() })
+                }
                 Err(error) => Err(BootError::Agent { error, console_tail: self.last_words().await }),
             },
         }

@@ -17,15 +17,16 @@ const STACK_WORDS: u32 = 128;
 const KERNEL_TEXT: u64 = 0xffff_ffff_8000_0000;
 
 impl Launched {
-    /// What is known of a guest that does not answer: the end of its console, and the state of each processor. Where it
-    /// is, whether it sleeps, and who called.
+    /// What the console of a guest that does not answer says. The state of each processor goes to the log: where it is,
+    /// whether it sleeps, and who called.
     pub(crate) async fn last_words(&self) -> String {
         let state = match tokio::time::timeout(DEADLINE, look(self.qmp())).await {
             Ok(Ok(state)) => state,
             Ok(Err(error)) => format!("QEMU does not tell where it is: {error}"),
             Err(_elapsed) => "QEMU does not answer either".to_owned(),
         };
-        format!("{}\nstate: {state}", self.console_tail().trim_end())
+        tracing::warn!(pid = self.process().pid(), state, "a guest does not answer");
+        self.console_tail()
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
         kernel_sha256,
         initrd_sha256,
         kernel_append,
+        nested,
     } = &there.host;
     let telling = [
         unequal("the generation of the machine", machine_generation, &here.machine_generation),
@@ -27,6 +28,7 @@ pub(super) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
         unequal("the processor", format!("{cpu_model:?}"), format!("{:?}", here.cpu_model)),
         unequal("the kernel", short(kernel_sha256), short(&here.kernel_sha256)),
         unequal("the initramfs", short(initrd_sha256), short(&here.initrd_sha256)),
+        unequal("vm.nested", nested, &here.nested),
         unequal("vm.kernel_append", format!("{kernel_append:?}"), format!("{:?}", here.kernel_append)),
     ];
     // These say little to people; they are named where nothing else differs.

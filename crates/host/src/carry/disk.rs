@@ -1,13 +1,20 @@
 //! Disks that stand alone: made from a snapshot's layers, and checked when somebody else made them.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentiso_core::ids::WorkspaceId;
+
 use super::error::{CarryError, Flaw};
-use crate::command::Invocation;
 use crate::disk::qcow2_header::{Header, HeaderError};
+use crate::files::FileError;
+use crate::jail::{Cell, Jail, View, give_to, make_readable, take_back, uid_of};
+use crate::process::{Jailed, JailedError};
+use crate::qemu::version::which;
+
+const TOOL: &str = "qemu-img";
 
 /// Copying a disk of a hundred GB on a slow host.
 const CONVERT_DEADLINE: Duration = Duration::from_secs(3600);
@@ -21,23 +28,59 @@ const OPTIONS: &str = "compat=1.1,cluster_size=65536,refcount_bits=16,lazy_refco
 /// The part of the header that every version 3 file has.
 const HEADER_LENGTH: usize = 104;
 
-/// Writes all that is seen through a layer into a file that needs no other.
-pub(super) async fn flatten(layer: &Path, into: &Path) -> Result<(), CarryError> {
-    let convert = Invocation::new("qemu-img", CONVERT_DEADLINE)
+/// Writes all that is seen through a layer into a file that needs no other. QEMU's program sees these files only: what
+/// a layer says it stands on was written by a QEMU, which may have been taken over.
+pub(super) async fn flatten(layer: &Path, into: &Path, jail: Jail) -> Result<(), CarryError> {
+    let (program, uid, mut cell) = tool(jail).map_err(CarryError::Convert)?;
+    for layer in chain(layer) {
+        make_readable(jail, &layer).map_err(|error| CarryError::Convert(error.into()))?;
+        cell = cell.show(&layer, View::ReadOnly);
+    }
+    let made = File::options().write(true).create(true).truncate(true).mode(0o600).open(into);
+    made.map_err(FileError::at("make", into))?;
+    give_to(jail, uid, into)?;
+    let convert = Jailed::new(&program, CONVERT_DEADLINE, cell.show(into, View::Writable))
         .args(["convert", "-f", "qcow2", "-O", "qcow2", "-o", OPTIONS, "--"])
-        .arg(layer)
-        .arg(into);
-    convert.run().await.map(drop).map_err(CarryError::Convert)
+        .args([layer, into]);
+    convert.run().await.map_err(CarryError::Convert)?;
+    Ok(take_back(into)?)
 }
 
 /// Whether a disk from elsewhere can be used: it refers to no other file, has no features that we or QEMU would have
 /// to trust it for, the expected size, and tables that hold together.
-pub(super) async fn check(disk: &Path, virtual_bytes: u64) -> Result<(), Flaw> {
+pub(super) async fn check(disk: &Path, virtual_bytes: u64, jail: Jail) -> Result<(), Flaw> {
     // The header first: QEMU is not to open a file that might lead it elsewhere.
     check_header(disk, virtual_bytes)?;
-    let check =
-        Invocation::new("qemu-img", CHECK_DEADLINE).args(["check", "-q", "-f", "qcow2", "--"]).arg(disk);
+    let (program, _, cell) = tool(jail).map_err(Flaw::Damaged)?;
+    make_readable(jail, disk).map_err(|error| Flaw::Damaged(error.into()))?;
+    let check = Jailed::new(&program, CHECK_DEADLINE, cell.show(disk, View::ReadOnly))
+        .args(["check", "-q", "-f", "qcow2", "--"])
+        .args([disk]);
     check.run().await.map(drop).map_err(Flaw::Damaged)
+}
+
+/// `qemu-img`, with a user and a cell for one run of it.
+fn tool(jail: Jail) -> Result<(PathBuf, u32, Cell), JailedError> {
+    let program = which(Path::new(TOOL), std::env::var_os("PATH").as_deref())
+        .ok_or_else(|| JailedError::NotFound { program: TOOL.to_owned() })?;
+    let uid = uid_of(WorkspaceId::random());
+    let cell = Cell::new(jail, uid, &program);
+    Ok((program, uid, cell))
+}
+
+/// A layer and those below it, as far as they are in the same directory. What cannot be read ends it, and is reported by
+/// who reads the disk.
+fn chain(top: &Path) -> Vec<PathBuf> {
+    let dir = top.parent().unwrap_or(Path::new("/"));
+    let mut layers = vec![top.to_owned()];
+    while let Some(below) = layers.last().and_then(|layer| Header::read(layer).ok()?.backing_file) {
+        let below = dir.join(below);
+        if below.parent() != Some(dir) || layers.contains(&below) || !below.is_file() {
+            break;
+        }
+        layers.push(below);
+    }
+    layers
 }
 
 fn check_header(disk: &Path, virtual_bytes: u64) -> Result<(), Flaw> {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::manifest::FORMAT;
-use crate::command::CommandError;
 use crate::disk::DiskError;
 use crate::disk::qcow2_header::HeaderError;
 use crate::files::FileError;
+use crate::process::JailedError;
 
 const MIB: u64 = 1 << 20;
 
@@ -20,7 +20,7 @@ pub enum CarryError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error("the disk could not be read: {0}")]
-    Convert(CommandError),
+    Convert(JailedError),
     #[error("the snapshot's memory cannot be read: {0}")]
     Memory(String),
     #[error("{} exists already", .0.display())]
@@ -85,7 +85,7 @@ pub enum Flaw {
     #[error("its disk has {found} bytes and should have {expected}")]
     DiskSize { found: u64, expected: u64 },
     #[error("its disk is damaged: {0}")]
-    Damaged(CommandError),
+    Damaged(JailedError),
     #[error("its memory cannot be used: {0}")]
     Memory(String),
 }

@@ -15,6 +15,7 @@ use super::target::Target;
 use crate::disk::{Qcow2Storage, Storage};
 use crate::files::{self, FileError};
 use crate::hypervisor::Hypervisor;
+use crate::jail::Jail;
 use crate::progress::Progress;
 use crate::snapshot::memory;
 use crate::spec::MachineSpec;
@@ -38,6 +39,8 @@ pub struct Source<'a> {
     pub memory: Option<&'a Path>,
     /// A directory with room for a copy of the disk.
     pub scratch: &'a Path,
+    /// What holds the program that reads the disk.
+    pub jail: Jail,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +73,12 @@ impl Hypervisor {
         };
         let disk = Qcow2Storage.head(&branch.data_dir).await?;
         let memory = memory::dir_of_fork(&branch.data_dir);
-        let source = Source { disk: &disk, memory: memory.as_deref(), scratch: &branch.data_dir };
+        let source = Source {
+            disk: &disk,
+            memory: memory.as_deref(),
+            scratch: &branch.data_dir,
+            jail: self.facts().jail,
+        };
         export(source, facts, target, progress).await
     }
 }
@@ -86,7 +94,7 @@ pub async fn export(
     let memory = source.memory.map(inputs_of).transpose()?;
     progress.report("reading the disk", None);
     let disk = Scratch(source.scratch.join(format!(".export-{}.qcow2", uuid::Uuid::new_v4().simple())));
-    flatten(source.disk, &disk.0).await?;
+    flatten(source.disk, &disk.0, source.jail).await?;
     let mut sources = vec![(Member::Disk, disk.0.clone())];
     if let Some(memory) = source.memory {
         sources.push((Member::Ram, memory.join(template::RAM)));

@@ -1,14 +1,16 @@
 //! A directory for an import: it stays when the import succeeds, and only then.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::disk::{DISK_FILE, VOLUME_FILE};
 use crate::files::{self, FileError};
 
-/// A directory that did not exist before. It is removed with the last that holds it, unless it is kept.
+/// A directory without a volume. It is removed with the last that holds it, unless it is kept.
 #[derive(Debug)]
 pub(super) struct Fresh {
     pub(super) path: PathBuf,
@@ -20,8 +22,11 @@ impl Fresh {
         if let Some(parent) = path.parent() {
             files::make_private_dir(parent)?;
         }
-        let made = DirBuilder::new().mode(0o700).create(path);
-        made.map_err(FileError::at("make the directory", path))?;
+        match DirBuilder::new().mode(0o700).create(path) {
+            // Its description may be there before anything else is.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !has_volume(path) => {}
+            made => made.map_err(FileError::at("make the directory", path))?,
+        }
         Ok(Arc::new(Self { path: path.to_owned(), kept: false.into() }))
     }
 
@@ -33,9 +38,13 @@ impl Fresh {
 impl Drop for Fresh {
     fn drop(&mut self) {
         if !self.kept.load(Ordering::Relaxed)
-            && let Err(error) = files::remove_dir(&self.path)
+            && let Err(error) = files::discard_dir(&self.path)
         {
             tracing::warn!(%error, "the directory of an import that was given up is left");
         }
     }
+}
+
+fn has_volume(path: &Path) -> bool {
+    [VOLUME_FILE, DISK_FILE].iter().any(|name| path.join(name).symlink_metadata().is_ok())
 }

@@ -18,6 +18,7 @@ use super::unpack::{self, Places};
 use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
 use crate::files::{self, FileError};
 use crate::hypervisor::Hypervisor;
+use crate::jail::Jail;
 use crate::progress::Progress;
 use crate::snapshot::memory;
 use crate::spec::MachineSpec;
@@ -34,6 +35,8 @@ pub struct Import<'a> {
     pub snapshot: SnapshotId,
     /// What memory must have been taken with; `None` leaves it out.
     pub host: Option<&'a HostInputs>,
+    /// What holds the program that checks the disk.
+    pub jail: Jail,
 }
 
 /// What a machine that is being made is to be unpacked from.
@@ -68,7 +71,8 @@ impl Hypervisor {
     ) -> Result<Imported, CarryError> {
         let Arrival { file, snapshot, with_memory } = arrival;
         let host = with_memory.then(|| self.host_inputs());
-        let wanted = Import { file, directory: &spec.data_dir, snapshot, host };
+        let jail = self.facts().jail;
+        let wanted = Import { file, directory: &spec.data_dir, snapshot, host, jail };
         let mut imported = import(wanted, progress, cancel).await?;
         let (there, here) = (&imported.machine.init_mode, init_mode(spec.init_mode));
         if !imported.has_memory && there != here {
@@ -109,7 +113,7 @@ pub async fn import(
     tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(CarryError::Cancelled),
-        checked = disk::check(&places.disk, virtual_bytes) => checked.map_err(|flaw| flawed(wanted.file, flaw))?,
+        checked = disk::check(&places.disk, virtual_bytes, wanted.jail) => checked.map_err(|flaw| flawed(wanted.file, flaw))?,
     }
     let has_memory = manifest.has_memory() && warning.is_none() && wanted.host.is_some();
     // It runs to its end whatever becomes of us, so that what it makes is not made behind the back of its removal.

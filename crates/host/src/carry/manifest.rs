@@ -8,6 +8,7 @@ use agentiso_core::resources::Resources;
 use serde::{Deserialize, Serialize};
 
 use super::error::Flaw;
+use crate::qemu::ram;
 use crate::templates::key::{Inputs, TemplateKind};
 
 /// Raised when an older agentiso would misread a file.
@@ -104,7 +105,7 @@ impl Member {
     fn may_have(self, bytes: u64, resources: &Resources) -> bool {
         match self {
             Self::Disk => (1..=largest_disk(u64::from(resources.disk_gb) << 30)).contains(&bytes),
-            Self::Ram => bytes == u64::from(resources.memory_mb) << 20,
+            Self::Ram => bytes == ram::bytes(resources.memory_mb),
             Self::DeviceState => (1..=MAX_DEVICE_STATE).contains(&bytes),
             Self::MemoryManifest => (1..=MAX_MEMORY_MANIFEST).contains(&bytes),
         }

@@ -22,6 +22,8 @@ pub enum DiskError {
     Record { path: PathBuf, reason: String },
     #[error("the disk lacks its layer {}", .0.display())]
     NoLayer(PathBuf),
+    #[error("the layer {} stands on {on:?}, which is not among the workspace's layers", layer.display())]
+    Outside { layer: PathBuf, on: String },
     #[error("the layers of the disk in {} refer to each other in a circle", .0.display())]
     Circle(PathBuf),
     #[error("the disk in {} has no snapshot {snapshot}", directory.display())]
@@ -49,6 +51,7 @@ impl DiskError {
             | Self::NoVolume(_)
             | Self::Record { .. }
             | Self::NoLayer(_)
+            | Self::Outside { .. }
             | Self::Circle(_)
             | Self::NoSnapshot { .. }
             | Self::SnapshotExists { .. }

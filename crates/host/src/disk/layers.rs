@@ -43,6 +43,9 @@ pub trait Layers: Clone + Send + Sync + 'static {
     /// Gives a file of an image a name in the directory, and says how large a disk it is.
     fn adopt(&self, image: &Path, directory: &Path, layer: &LayerName) -> Result<u64, DiskError>;
 
+    /// Makes sure that no layer can vanish with the image it came from.
+    fn hold(&self, directory: &Path) -> Result<(), DiskError>;
+
     /// Gives a layer of another volume the same name in the directory.
     fn link(&self, source: &Path, directory: &Path, layer: &LayerName) -> Result<(), DiskError>;
 

@@ -210,6 +210,10 @@ impl Layers for MemoryStorage {
         Ok(state.layers[index].virtual_bytes)
     }
 
+    fn hold(&self, _directory: &Path) -> Result<(), DiskError> {
+        Ok(())
+    }
+
     fn link(&self, source: &Path, directory: &Path, layer: &LayerName) -> Result<(), DiskError> {
         let mut state = self.state();
         let index = state.layer(&layer.in_dir(source))?;

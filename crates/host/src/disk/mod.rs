@@ -12,6 +12,7 @@
 //! [`qcow2_header`] reads and writes the format's first clusters itself, because starting `qemu-img` takes longer
 //! than everything else a restore does on the host.
 
+mod copies;
 mod engine;
 mod error;
 mod graph;
@@ -33,6 +34,6 @@ pub use layer_name::{DISK_FILE, LayerName};
 pub use layers::{Layers, TreeBytes};
 pub use qcow2::Qcow2Storage;
 pub use storage::{
-    Backing, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, SnapshotSizes, Storage, VolumeSizes,
+    Backing, DiskSnapshot, Keyframe, KeyframeDue, Merge, Pivot, SizesOf, SnapshotSizes, Storage, VolumeSizes,
 };
 pub use volume::VOLUME_FILE;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! So removing or rebuilding an image, pruning a template, or destroying the workspace that another was forked from
-//! never takes the ground from under anybody; the space is freed when its last user is gone.
+//! never takes the ground from under anybody; the space is freed when its last user is gone. An image on another file
+//! system cannot be linked: see [`copies`].
 
 use std::fs::{self, File};
 use std::io;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use agentiso_core::ids::SnapshotId;
 use tokio_util::sync::CancellationToken;
 
+use super::copies;
 use super::engine;
 use super::error::DiskError;
 use super::graph::LayerInfo;
@@ -27,7 +29,7 @@ use super::qcow2_commit::{combine, commit};
 use super::qcow2_header::{Header, HeaderError, change_backing, create_overlay};
 use super::qcow2_lock::is_open;
 use super::qcow2_map::Map;
-use super::storage::{SizesOf, VolumeSizes};
+use super::storage::{DiskSnapshot, SizesOf, VolumeSizes};
 use super::volume::VOLUME_FILE;
 use crate::files::{self, FileError};
 
@@ -43,6 +45,11 @@ impl Qcow2Storage {
     /// As [`Storage::origin`](super::Storage::origin), for callers that may wait for a disk.
     pub fn origin_now(directory: &Path) -> Result<Option<SnapshotId>, DiskError> {
         engine::origin(&Self, directory)
+    }
+
+    /// The snapshots in a volume's record, a parent before its children; for callers that may wait for a disk.
+    pub fn listed_now(directory: &Path) -> Result<Vec<DiskSnapshot>, DiskError> {
+        engine::listed(&Self, directory)
     }
 }
 
@@ -82,8 +89,19 @@ impl Layers for Qcow2Storage {
             false => entry.clone(),
         };
         let header = read_header(&path)?;
+        // A guest that has taken QEMU over can write any name there. To take it for none would cut the chain, and what is
+        // below would count as needed by nobody.
+        let backing = match header.backing_file {
+            None => None,
+            Some(on) => match LayerName::parse(&on) {
+                Some(name) => Some(name),
+                // No machine writes to an image. Whether it can be used is found out when it is.
+                None if !layer.is_own() => None,
+                None => return Err(DiskError::Outside { layer: path, on }),
+            },
+        };
         Ok(Some(LayerInfo {
-            backing: header.backing_file.as_deref().and_then(LayerName::parse),
+            backing,
             virtual_bytes: header.virtual_size,
             used_bytes: used(&file),
             shared: entry.is_symlink() || file.nlink() > 1,
@@ -111,14 +129,21 @@ impl Layers for Qcow2Storage {
 
     fn adopt(&self, image: &Path, directory: &Path, layer: &LayerName) -> Result<u64, DiskError> {
         let size = read_header(image)?.virtual_size;
-        files::link_or_point(image, &layer.in_dir(directory))?;
+        copies::link(image, &layer.in_dir(directory))?;
         Ok(size)
     }
 
+    fn hold(&self, directory: &Path) -> Result<(), DiskError> {
+        for name in self.names(directory)? {
+            if LayerName::parse(&name).is_some_and(|layer| layer.is_image()) {
+                copies::hold(&directory.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
     fn link(&self, source: &Path, directory: &Path, layer: &LayerName) -> Result<(), DiskError> {
-        // Of a symbolic link, which only a file of an image can be, this makes another one.
-        let link = layer.in_dir(directory);
-        Ok(fs::hard_link(layer.in_dir(source), &link).map_err(FileError::at("link", &link))?)
+        Ok(files::link(&layer.in_dir(source), &layer.in_dir(directory))?)
     }
 
     fn remove(&self, directory: &Path, name: &str) -> Result<(), DiskError> {

@@ -86,3 +86,16 @@ async fn a_volume_that_nobody_waits_for_is_gone_when_it_is_made() {
     };
     tokio::time::timeout(std::time::Duration::from_secs(20), gone).await.unwrap();
 }
+
+#[tokio::test]
+async fn foreign_backing_name_costs_no_layer() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let disk = Qcow2Storage.create_from_image(work.path(), &image(dir.path(), 1), 1 << 30).await.unwrap();
+    // As a guest could that has taken QEMU over.
+    fs::remove_file(&disk).unwrap();
+    create_overlay(&disk, "/etc/passwd", 1 << 30).unwrap();
+    let error = Qcow2Storage.settle(work.path(), None, &[]).await.unwrap_err();
+    assert!(matches!(error, DiskError::Outside { .. }), "{error}");
+    assert!(work.path().join("layer0.qcow2").exists());
+}

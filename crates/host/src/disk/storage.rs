@@ -97,6 +97,17 @@ pub enum SizesOf {
     All,
 }
 
+/// A snapshot as the volume's own record has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSnapshot {
+    pub id: SnapshotId,
+    /// The nearest snapshot below it.
+    pub parent: Option<SnapshotId>,
+    pub has_memory: bool,
+    /// It was begun since the volume was last settled, so its caller may never have been told of it.
+    pub unconfirmed: bool,
+}
+
 /// How large a volume is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSizes {

@@ -21,6 +21,10 @@ pub(super) struct Volume {
     /// The layer each snapshot is the content of.
     #[serde(default)]
     pub(super) snapshots: BTreeMap<SnapshotId, LayerName>,
+    /// Snapshots that were begun since the volume was last settled. One of these that the workspace's books lack may
+    /// never have been finished, and is dropped; any other is kept, whatever the books say.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) unconfirmed: BTreeSet<SnapshotId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pivot: Option<PivotNote>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +70,7 @@ impl Volume {
             virtual_bytes,
             head,
             snapshots: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
             pivot: None,
             merging: None,
             flattening: None,
@@ -126,6 +131,7 @@ mod tests {
         assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
         let (id, to) = (SnapshotId::random(), LayerName::unique());
         volume.snapshots.insert(id, LayerName::unique());
+        volume.unconfirmed.insert(id);
         volume.pivot = Some(PivotNote { snapshot: id, from: LayerName::first(), to: to.clone() });
         volume.merging = Some(MergeNote { child: to.clone(), into: LayerName::first() });
         volume.flattening = Some(KeyframeNote { file: to.clone(), top: LayerName::first() });

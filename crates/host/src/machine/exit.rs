@@ -25,7 +25,9 @@ pub enum ExitCause {
     GuestPanic(String),
     /// We told QEMU to quit.
     Quit,
-    /// QEMU was ended by this signal.
+    /// We killed QEMU.
+    Killed,
+    /// QEMU was ended by this signal, which we did not send.
     Signal(i32),
     /// QEMU gave up by itself with this status.
     Status(i32),
@@ -59,10 +61,30 @@ impl ExitReason {
             (Exit::Code(0) | Exit::Unknown, Some(ShutdownCause::HostSignal)) => {
                 ExitCause::Signal(libc::SIGTERM)
             }
+            // Nobody listened when it was announced, as while a machine comes up. The console may tell.
+            (Exit::Code(0), None) => panic().map_or(ExitCause::Status(0), ExitCause::GuestPanic),
             (Exit::Code(code), _) => ExitCause::Status(code),
             (Exit::Unknown, Some(ShutdownCause::Unnamed(_)) | None) => ExitCause::Vanished,
         };
         Self { cause, stderr_tail: files::tail(stderr, STDERR_TAIL).trim().to_owned() }
+    }
+}
+
+impl ExitReason {
+    /// Names us as the cause of a SIGKILL that we sent.
+    pub(crate) fn killed_by_us(self) -> Self {
+        let cause = match self.cause {
+            // Of a process that is not our child the kernel does not tell the signal.
+            ExitCause::Signal(libc::SIGKILL) | ExitCause::Vanished => ExitCause::Killed,
+            other @ (ExitCause::GuestShutdown
+            | ExitCause::GuestReset
+            | ExitCause::GuestPanic(_)
+            | ExitCause::Quit
+            | ExitCause::Killed
+            | ExitCause::Signal(_)
+            | ExitCause::Status(_)) => other,
+        };
+        Self { cause, ..self }
     }
 }
 
@@ -73,6 +95,7 @@ impl fmt::Display for ExitReason {
             ExitCause::GuestReset => f.write_str("the guest reset itself")?,
             ExitCause::GuestPanic(line) => write!(f, "the guest's kernel panicked: {line}")?,
             ExitCause::Quit => f.write_str("QEMU was told to quit")?,
+            ExitCause::Killed => f.write_str("QEMU was killed by agentiso")?,
             ExitCause::Signal(signal) => {
                 write!(f, "QEMU was ended by signal {signal}{}", signal_name(*signal))?
             }
@@ -85,7 +108,11 @@ impl fmt::Display for ExitReason {
             }
             (ExitCause::Signal(_) | ExitCause::Status(_) | ExitCause::Vanished, None)
             | (
-                ExitCause::GuestShutdown | ExitCause::GuestReset | ExitCause::GuestPanic(_) | ExitCause::Quit,
+                ExitCause::GuestShutdown
+                | ExitCause::GuestReset
+                | ExitCause::GuestPanic(_)
+                | ExitCause::Quit
+                | ExitCause::Killed,
                 _,
             ) => Ok(()),
         }
@@ -124,10 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn own_kill_is_not_blamed_on_others() {
+        for exit in [Exit::Signal(9), Exit::Unknown] {
+            let text = reason(exit, None, "", "").killed_by_us().to_string();
+            assert_eq!(text, "QEMU was killed by agentiso");
+        }
+        // A machine that ended by itself in that moment did so.
+        assert_eq!(reason(Exit::Code(1), None, "", "").killed_by_us().cause, ExitCause::Status(1));
+    }
+
+    #[test]
     fn a_reset_after_a_panic_is_a_panic_and_tells_its_line() {
         let console = "[1.0] Kernel panic - not syncing: Attempted to kill init!\n[1.1] CPU: 0\n";
         let text = reason(Exit::Code(0), Some(ShutdownCause::GuestReset), console, "").to_string();
         assert_eq!(text, "the guest's kernel panicked: Kernel panic - not syncing: Attempted to kill init!");
+        let unannounced = reason(Exit::Code(0), None, console, "").to_string();
+        assert_eq!(unannounced, text);
         assert_eq!(
             reason(Exit::Code(0), Some(ShutdownCause::GuestReset), "bye", "").cause,
             ExitCause::GuestReset

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agentiso_core::ids::WorkspaceId;
@@ -11,6 +12,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::console::Console;
 use super::exit::ExitReason;
 use super::link::AgentLink;
 use super::logs;
@@ -46,6 +48,8 @@ pub(crate) struct Parts {
     pub(crate) agent: Option<AgentClient>,
     pub(crate) agent_socket: PathBuf,
     pub(crate) run_dir: PathBuf,
+    /// `None`: QEMU writes the log itself, or nobody can.
+    pub(crate) console: Option<Console>,
     pub(crate) console_log: PathBuf,
     pub(crate) stderr_log: PathBuf,
 }
@@ -62,6 +66,8 @@ struct Inner {
     process: Process,
     qmp: QmpClient,
     agent: AgentLink,
+    /// Whether we sent the signal that ends it.
+    killed: Arc<AtomicBool>,
     exit: watch::Receiver<Option<ExitReason>>,
     stalled: watch::Receiver<Option<String>>,
     _watcher: AbortOnDropHandle<()>,
@@ -71,12 +77,15 @@ impl Machine {
     pub(crate) fn new(parts: Parts) -> Self {
         let (sender, exit) = watch::channel(None);
         let (stall, stalled) = watch::channel(None);
+        let killed = Arc::new(AtomicBool::new(false));
         let watcher = Watcher {
             stall,
+            killed: Arc::clone(&killed),
             process: parts.process.clone(),
             qmp: parts.qmp.clone(),
             events: parts.events,
             run_dir: parts.run_dir,
+            console: parts.console,
             console_log: parts.console_log,
             stderr_log: parts.stderr_log,
         };
@@ -92,6 +101,7 @@ impl Machine {
                 process: parts.process,
                 qmp: parts.qmp,
                 agent: AgentLink::new(parts.agent_socket, parts.agent),
+                killed,
                 exit,
                 stalled,
                 _watcher: AbortOnDropHandle::new(watching),
@@ -207,6 +217,7 @@ impl Machine {
 
     /// Ends the machine at once, as pulling the plug does.
     pub async fn kill(&self) -> ExitReason {
+        self.inner.killed.store(true, Ordering::Release);
         self.inner.process.kill();
         self.exited().await
     }
@@ -237,10 +248,12 @@ fn parse_pss(rollup: &str) -> Option<u64> {
 struct Watcher {
     /// Why the guest stands still, if it does.
     stall: watch::Sender<Option<String>>,
+    killed: Arc<AtomicBool>,
     process: Process,
     qmp: QmpClient,
     events: broadcast::Receiver<Event>,
     run_dir: PathBuf,
+    console: Option<Console>,
     console_log: PathBuf,
     stderr_log: PathBuf,
 }
@@ -275,11 +288,15 @@ impl Watcher {
             }
         };
         let _ = timeout(LAST_WORDS, self.qmp.closed()).await;
+        if let Some(console) = &self.console {
+            console.drained().await;
+        }
         announced = last_announcement(&mut self.events, announced);
         if let Err(error) = files::remove_dir(&self.run_dir) {
             tracing::warn!(%error, "the sockets of a machine that ended were not removed");
         }
-        ExitReason::of(exit, announced, &self.console_log, &self.stderr_log)
+        let reason = ExitReason::of(exit, announced, &self.console_log, &self.stderr_log);
+        if self.killed.load(Ordering::Acquire) { reason.killed_by_us() } else { reason }
     }
 }
 

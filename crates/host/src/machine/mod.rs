@@ -2,6 +2,7 @@
 //!
 //! Dropping a [`Machine`] lets go of it; QEMU runs on and can be attached to again.
 
+mod console;
 mod exit;
 mod handle;
 mod link;
@@ -11,4 +12,5 @@ pub(crate) mod room;
 pub use exit::{ExitCause, ExitReason};
 pub use handle::{Machine, PssError};
 
+pub(crate) use console::Console;
 pub(crate) use handle::Parts;

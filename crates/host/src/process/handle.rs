@@ -173,6 +173,7 @@ mod tests {
             inherited: Vec::new(),
             priority: Priority::Ordinary,
             group: None,
+            cell: crate::jail::Cell::open(),
         }
         .spawn()
         .unwrap()

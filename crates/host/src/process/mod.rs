@@ -3,11 +3,14 @@
 //! A pid alone names nothing, because pids are reused. A process is known by its [`MachineRecord`] (pid, start
 //! time, boot of the host), held by a pidfd, and signalled only through that pidfd.
 
+mod birth;
 mod handle;
+mod jailed;
 mod record;
 mod spawn;
 
 pub use handle::{Exit, Process, ProcessError};
+pub use jailed::{Jailed, JailedError};
 pub use record::{MachineRecord, host_boot_id};
 pub use spawn::{Launch, Priority, SpawnError, detach};
 

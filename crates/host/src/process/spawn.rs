@@ -1,26 +1,22 @@
 //! Starting a program that lives on without us: a session of its own, none of our files but those it is given.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
+use super::birth::Birth;
 use super::handle::{Process, ProcessError};
 use crate::cgroup::Group;
 use crate::files::FileError;
+use crate::jail::Cell;
 
 /// A log of an earlier run above this size is started afresh: it has told what it had to tell.
 const MAX_OLD_LOG: u64 = 4 << 20;
-
-/// What a program may need from our environment: where its libraries are, and where temporary files go.
-const KEPT_ENVIRONMENT: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "LANG"];
 
 #[derive(Debug, Error)]
 pub enum SpawnError {
@@ -28,6 +24,8 @@ pub enum SpawnError {
     Log(#[from] FileError),
     #[error("{} could not be started: {source}", program.display())]
     Exec { program: PathBuf, source: io::Error },
+    #[error("{} could not be put into its jail ({step}): {source}", program.display())]
+    Jail { program: PathBuf, step: String, source: io::Error },
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
@@ -44,6 +42,8 @@ pub struct Launch {
     pub priority: Priority,
     /// Where it counts from its first instruction on. Without one, where we do.
     pub group: Option<Group>,
+    /// What it can reach of the host.
+    pub cell: Cell,
 }
 
 /// Who goes first where there are more programs than processors.
@@ -55,47 +55,28 @@ pub enum Priority {
     Background,
 }
 
-/// A quarter of what others get: enough to come to an end on a busy host.
-const BACKGROUND_NICENESS: i32 = 6;
-const AUTOGROUP_NICENESS: &[u8] = b"6";
-
 impl Launch {
     /// Starts the program. It is not ended when the returned handle is dropped.
     pub fn spawn(self) -> Result<Process, SpawnError> {
         let log = open_log(&self.log)?;
-        let log_too = log.try_clone().map_err(FileError::at("open", &self.log))?;
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(KEPT_ENVIRONMENT.into_iter().filter_map(|key| Some((key, std::env::var_os(key)?))))
-            // Our working directory may be removed or unmounted while the program runs.
-            .current_dir(OsStr::new("/"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::from(log))
-            .stderr(Stdio::from(log_too));
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        let priority = self.priority;
-        let door = self.group.as_ref().map(Group::door);
-        // SAFETY: between fork and exec the closures only make system calls (setsid, close_range, fcntl, open,
-        // write, setpriority) on values that were prepared before; they neither allocate nor take a lock.
-        unsafe {
-            command.pre_exec(move || {
-                detach(&inherited)?;
-                enter(door)?;
-                step_back(priority);
-                Ok(())
-            });
-        }
-        let mut child =
-            command.spawn().map_err(|source| SpawnError::Exec { program: self.program.clone(), source })?;
-        Process::of_child(child.id() as i32).map_err(|error| {
-            // What cannot be watched must not run. Both calls fail only if it has ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-            error.into()
-        })
+        let birth = Birth::new(&self.program, &self.arguments, log.into(), inherited, &self.cell)
+            .map_err(|source| SpawnError::Exec { program: self.program.clone(), source })?;
+        let pid = birth.in_group(self.group.as_ref()).at(self.priority).run(&self.program)?;
+        watch(pid)
     }
+}
+
+/// Takes hold of a child. What cannot be watched must not run.
+pub(super) fn watch(pid: i32) -> Result<Process, SpawnError> {
+    Process::of_child(pid).map_err(|error| {
+        // Both calls fail only if it has ended by itself.
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        }
+        error.into()
+    })
 }
 
 /// Makes a program that is about to be started one of its own, which keeps of our descriptors only its standard streams
@@ -116,31 +97,6 @@ pub fn detach(inherited: &[RawFd]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runs in the child, before exec. What should have a limit does not run without.
-fn enter(door: Option<RawFd>) -> io::Result<()> {
-    let Some(door) = door else { return Ok(()) };
-    // SAFETY: the group owns the descriptor and lives until the child has begun.
-    let door = unsafe { BorrowedFd::borrow_raw(door) };
-    rustix::io::write(door, Group::ITSELF)?;
-    Ok(())
-}
-
-/// Runs in the child, before exec. A host that does not let it is no reason not to start.
-fn step_back(priority: Priority) {
-    match priority {
-        Priority::Ordinary => {}
-        Priority::Background => {
-            // Where the kernel shares time between sessions first, niceness alone does nothing between them. It lets
-            // one program do this in 100 ms unless it is privileged, and whoever is refused gets a whole share: of many
-            // that begin at once the others have to do with that.
-            let _ =
-                rustix::fs::open(c"/proc/self/autogroup", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
-                    .and_then(|file| rustix::io::write(&file, AUTOGROUP_NICENESS));
-            let _ = rustix::process::setpriority_process(None, BACKGROUND_NICENESS);
-        }
-    }
 }
 
 fn open_log(path: &Path) -> Result<File, FileError> {
@@ -164,13 +120,22 @@ mod tests {
 
     use super::*;
     use crate::process::Exit;
+    use crate::process::birth::BACKGROUND_NICENESS;
 
     fn shell(script: &str, log: &Path, inherited: Vec<OwnedFd>) -> Process {
         let arguments = ["-c", script].map(OsString::from).to_vec();
         let priority = Priority::Ordinary;
-        Launch { program: "/bin/sh".into(), arguments, log: log.to_owned(), inherited, priority, group: None }
-            .spawn()
-            .unwrap()
+        Launch {
+            program: "/bin/sh".into(),
+            arguments,
+            log: log.to_owned(),
+            inherited,
+            priority,
+            group: None,
+            cell: Cell::open(),
+        }
+        .spawn()
+        .unwrap()
     }
 
     #[tokio::test]
@@ -215,6 +180,7 @@ mod tests {
                 inherited: Vec::new(),
                 priority: Priority::Background,
                 group: None,
+                cell: Cell::open(),
             };
             assert_eq!(launch.spawn().unwrap().wait().await, Exit::Code(0));
             said = std::fs::read_to_string(&log).unwrap();
@@ -246,6 +212,7 @@ mod tests {
             inherited: Vec::new(),
             priority: Priority::Ordinary,
             group: None,
+            cell: Cell::open(),
         };
         assert!(launch.spawn().unwrap_err().to_string().contains("/no/such/qemu"));
     }

@@ -4,8 +4,8 @@
 //! CPU, memory, devices and their order) depends on [`Shape`] and the host alone; what differs between two
 //! machines of one shape is paths, names and descriptors.
 //!
-//! Options with paths use QEMU's JSON form where there is one; in the older `key=value,...` form a comma in a
-//! value is doubled.
+//! Options with paths use QEMU's JSON form: in the older `key=value,...` form a comma would end a value. Files that a hostile
+//! QEMU must not be able to choose are given to it open.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use agentiso_core::ids::WorkspaceId;
 use serde_json::{Value, json};
 
+use super::ram;
 use super::version::QemuVersion;
 use crate::accelerator::Chosen;
 use crate::qmp::node_name;
@@ -69,6 +70,32 @@ pub enum Card {
     Tap(String),
 }
 
+/// A file that QEMU is given open, because it cannot open it by itself. QEMU knows it as a set of descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    pub set: u64,
+    pub fd: RawFd,
+}
+
+impl Given {
+    /// The name under which QEMU opens it.
+    fn path(self) -> String {
+        set_path(self.set)
+    }
+}
+
+/// The name under which QEMU opens a file of a set that it was given.
+pub(crate) fn set_path(set: u64) -> String {
+    format!("/dev/fdset/{set}")
+}
+
+/// A layer of the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    pub file: PathBuf,
+    pub given: Given,
+}
+
 /// How the machine begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
@@ -89,14 +116,21 @@ pub struct Machine<'a> {
     pub kernel: &'a Path,
     pub initrd: &'a Path,
     pub kernel_args: &'a str,
-    /// `None`: an empty placeholder, so that the device exists and can be given any disk after a restore.
-    pub disk: Option<&'a Path>,
+    /// From the one that it writes to down to the image. None: an empty placeholder, so that the device exists and can
+    /// be given any disk after a restore.
+    pub layers: &'a [Layer],
     pub run_dir: &'a Path,
     pub card: &'a Card,
-    pub console_log: &'a Path,
+    /// The device of [`Card::Tap`], opened by who may, or a connection to [`Card::Socket`] for a QEMU that may make none.
+    pub card_fd: Option<RawFd>,
+    /// The host's KVM, opened by who may. `None`: QEMU opens it itself, if it uses it.
+    pub kvm: Option<Given>,
+    /// Whether the guest may run machines itself and count the processor's events.
+    pub nested: bool,
     /// Listening sockets that QEMU inherits: clients can connect before it serves them.
     pub qmp_fd: RawFd,
     pub agent_fd: RawFd,
+    pub console_fd: RawFd,
 }
 
 /// The file whose path in the command line says which run directory the machine belongs to.
@@ -115,6 +149,7 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     args.option("-msg", "timestamp=on");
     // QEMU filters its own system calls: no new programs, no privileges, no changes of priority.
     args.option("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+    given(&mut args, machine);
     board(&mut args, machine);
     if machine.begin == Begin::Boot {
         // A guest that is restored has both in its memory; QEMU would only hold them in its own once more.
@@ -131,6 +166,26 @@ pub fn argv(machine: &Machine<'_>) -> Vec<OsString> {
     args.0
 }
 
+/// What QEMU is given open. The note says what it is, for who looks for it later.
+fn given(args: &mut Args, machine: &Machine<'_>) {
+    let mut give = |given: Given, note: &str| {
+        args.option("-add-fd", format!("set={},fd={},opaque={note}", given.set, given.fd));
+    };
+    if let Some(kvm) = machine.kvm {
+        give(kvm, "kvm");
+    }
+    for (depth, layer) in machine.layers.iter().enumerate() {
+        give(layer.given, &layer_note(&layer.file, depth == 0));
+    }
+}
+
+/// What QEMU is told about a layer that it is given.
+pub(crate) fn layer_note(layer: &Path, writable: bool) -> String {
+    let name = layer.file_name().unwrap_or_default().to_string_lossy();
+    // Names of layers are our own and have no comma.
+    format!("{}:{name}", if writable { "rw" } else { "ro" })
+}
+
 /// Board, processor and memory.
 fn board(args: &mut Args, machine: &Machine<'_>) {
     // `acpi=on`: Debian's kernel finds virtio-mmio devices through ACPI. Timers and interrupt controllers keep
@@ -138,16 +193,20 @@ fn board(args: &mut Args, machine: &Machine<'_>) {
     // dumps, and out of the host's page merging, through which guests could observe each other.
     args.option("-machine", "microvm,acpi=on,rtc=on,memory-backend=mem,dump-guest-core=off,mem-merge=off");
     match machine.accelerator {
-        Chosen::Kvm => args.option("-accel", "kvm").option("-cpu", "host"),
+        Chosen::Kvm => {
+            let device = machine.kvm.map(|kvm| format!(",device={}", kvm.path())).unwrap_or_default();
+            args.option("-accel", format!("kvm{device}"));
+            args.option("-cpu", format!("host{}", withheld(machine.nested)))
+        }
         // `thread=single`: with a thread for each processor, one may go on to run code that another has just changed.
         // The kernel changes its own while it runs; on a busy host every hundredth boot then ends in a panic, or never.
         Chosen::Tcg => args
             .option("-accel", format!("tcg,thread=single,tb-size={TRANSLATION_CACHE_MB}"))
-            .option("-cpu", "max"),
+            .option("-cpu", format!("max{}", withheld(machine.nested))),
     };
     args.option("-smp", machine.shape.vcpus.to_string());
-    args.option("-m", format!("{}M", machine.shape.memory_mb));
-    let size = u64::from(machine.shape.memory_mb) << 20;
+    args.option("-m", ram::option(machine.shape.memory_mb));
+    let size = ram::bytes(machine.shape.memory_mb);
     let memory = match &machine.memory {
         Memory::Private => json!({"qom-type": "memory-backend-ram", "id": "mem", "size": size}),
         Memory::Recorded(file) => json!({
@@ -162,10 +221,17 @@ fn board(args: &mut Args, machine: &Machine<'_>) {
     args.json("-object", memory);
 }
 
+/// What of the processor is not for guests: to be a host of machines themselves, and its performance counters, by which
+/// they could watch what else it does. QEMU takes the name of a feature that the processor does not have.
+fn withheld(nested: bool) -> &'static str {
+    if nested { "" } else { ",vmx=off,svm=off,pmu=off" }
+}
+
 /// Devices. Their order gives them their addresses, so it is part of the machine.
 fn devices(args: &mut Args, machine: &Machine<'_>) {
-    // Appended, so that the log of a machine that was started again keeps what came before.
-    args.option("-chardev", format!("file,id=console,path={},append=on", doubled(machine.console_log)));
+    // A socket and not a file: what is printed while nobody is connected goes nowhere, so that no guest can fill the
+    // host's disk with it.
+    args.option("-chardev", format!("socket,id=console,fd={},server=on,wait=off", machine.console_fd));
     args.option("-serial", "chardev:console");
 
     args.json("-device", json!({"driver": "virtio-serial-device", "max_ports": 2}));
@@ -175,7 +241,7 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
         json!({"driver": "virtserialport", "nr": 1, "chardev": AGENT_CHARDEV, "name": AGENT_PORT}),
     );
 
-    let (node, disk) = disk(machine.disk);
+    let (node, disk) = disk(machine.layers);
     args.json("-blockdev", disk);
     args.json("-device", json!({"driver": "virtio-blk-device", "id": DISK_DEVICE, "drive": node}));
 
@@ -194,6 +260,9 @@ fn devices(args: &mut Args, machine: &Machine<'_>) {
 /// restored.
 fn netdev(machine: &Machine<'_>) -> Value {
     match machine.card {
+        Card::Socket(_) if let Some(fd) = machine.card_fd => json!({
+            "type": "stream", "id": "net0", "server": false, "addr": {"type": "fd", "str": fd.to_string()},
+        }),
         Card::Socket(path) => {
             // Nobody has to listen there: until somebody does, packets go nowhere.
             let mut netdev = json!({
@@ -208,22 +277,33 @@ fn netdev(machine: &Machine<'_>) -> Value {
             netdev
         }
         // Configured by who made it. Without the header for offloads, which a socket does not have either.
-        Card::Tap(name) => json!({
-            "type": "tap", "id": "net0", "ifname": name, "script": "no", "downscript": "no", "vnet_hdr": false,
+        Card::Tap(_) => json!({
+            "type": "tap", "id": "net0", "fd": machine.card_fd.map(|fd| fd.to_string()),
         }),
     }
 }
 
-/// A qcow2 file as a node of QEMU's block layer.
-pub(crate) fn qcow2_node(name: &str, file: &Path) -> Value {
+/// A qcow2 file that is written to, as a node of QEMU's block layer. `backing` is the node below, as QEMU takes it.
+pub(crate) fn qcow2_node(name: &str, set: u64, backing: Value) -> Value {
     json!({
         "driver": "qcow2", "node-name": name,
         // What the guest deletes, or overwrites with zeroes, is given back to the host.
         "discard": "unmap", "detect-zeroes": "unmap",
         // The host's page cache is used, and a flush of the guest reaches the disk.
         "cache": {"direct": false, "no-flush": false},
-        "file": {"driver": "file", "node-name": file_node(name), "filename": text(file), "discard": "unmap",
+        "file": {"driver": "file", "node-name": file_node(name), "filename": set_path(set), "discard": "unmap",
                  "cache": {"direct": false, "no-flush": false}},
+        // Never what its header says, which a hostile QEMU could have written.
+        "backing": backing,
+    })
+}
+
+/// A frozen layer.
+pub(crate) fn frozen_node(name: &str, set: u64, backing: Value) -> Value {
+    // Its file follows: QEMU (10.0) makes both writable when it merges what lies below, and aborts if it cannot.
+    json!({
+        "driver": "qcow2", "node-name": name, "read-only": true, "backing": backing,
+        "file": {"driver": "file", "node-name": file_node(name), "filename": set_path(set)},
     })
 }
 
@@ -233,26 +313,25 @@ pub(crate) fn file_node(name: &str) -> String {
 }
 
 /// The disk, and the node's name.
-fn disk(file: Option<&Path>) -> (String, Value) {
-    match file {
-        Some(file) => (node_name(file), qcow2_node(&node_name(file), file)),
-        None => {
-            let node = "disk".to_owned();
-            let disk = json!({"driver": "null-co", "node-name": node, "size": 64 << 20, "read-zeroes": true});
-            (node, disk)
-        }
-    }
+fn disk(layers: &[Layer]) -> (String, Value) {
+    let Some((head, frozen)) = layers.split_first() else {
+        let node = "disk".to_owned();
+        let disk = json!({"driver": "null-co", "node-name": node, "size": 64 << 20, "read-zeroes": true});
+        return (node, disk);
+    };
+    let below = frozen
+        .iter()
+        .rev()
+        .fold(Value::Null, |below, layer| frozen_node(&node_name(&layer.file), layer.given.set, below));
+    let node = node_name(&head.file);
+    let disk = qcow2_node(&node, head.given.set, below);
+    (node, disk)
 }
 
 /// Paths come from our own directories, which the configuration requires to be UTF-8 where it is written in
 /// TOML; a byte that is not is replaced, and QEMU then says which file it cannot open.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
-}
-
-/// A value inside QEMU's `key=value,...` syntax.
-fn doubled(path: &Path) -> String {
-    text(path).replace(',', ",,")
 }
 
 #[derive(Default)]

@@ -72,7 +72,7 @@ impl Qemu {
 }
 
 /// A program's path: as given if it names a directory, else looked for.
-fn which(binary: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
+pub(crate) fn which(binary: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     if binary.components().count() > 1 {
         return binary.is_file().then(|| binary.to_owned());
     }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
-use crate::disk::Keyframe;
-use crate::qemu::argv::{DISK_DEVICE, file_node, qcow2_node};
+use super::given::{Access, open};
+use crate::disk::{Keyframe, LayerName, Merge};
+use crate::qemu::argv::{DISK_DEVICE, file_node, frozen_node, layer_note, qcow2_node};
 
 /// The one merge that runs at a time.
 const JOB: &str = "merge";
@@ -56,14 +57,51 @@ impl QmpClient {
 
     /// Opens an overlay that is not yet part of the disk.
     pub async fn open_overlay(&self, node: &str, file: &Path) -> Result<(), QmpError> {
-        let mut options = qcow2_node(node, file);
+        let given = self.give_layer(file, Access::ReadWrite).await?;
         // What lies below it is what the guest has open already; it is connected by the pivot.
-        options["backing"] = Value::Null;
-        self.execute("blockdev-add", Some(options)).await.map(drop)
+        let opened = self.execute("blockdev-add", Some(qcow2_node(node, given.set, Value::Null))).await;
+        if opened.is_err() {
+            self.take_back(given).await?;
+        }
+        opened.map(drop)
     }
 
-    pub async fn close_overlay(&self, node: &str) -> Result<(), QmpError> {
-        self.execute("blockdev-del", Some(json!({"node-name": node}))).await.map(drop)
+    /// Closes a layer that is not part of the disk, in `dir`.
+    pub async fn close_overlay(&self, node: &str, dir: &Path) -> Result<(), QmpError> {
+        self.execute("blockdev-del", Some(json!({"node-name": node}))).await?;
+        match file_of(node, dir) {
+            Some(file) => self.take_layer_back(&file).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Layers in `dir` that QEMU can write to, although the guest writes to the head only.
+    pub async fn written_below_head(&self, dir: &Path) -> Result<Vec<PathBuf>, QmpError> {
+        let head = self.disk_head(dir).await?.file;
+        let notes = self.notes().await?;
+        // By the names that are there, and not by those that QEMU tells: it may have been taken over.
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let layers = entries.map(|entry| entry.path()).filter(|path| *path != head);
+        let own = layers.filter(|path| LayerName::of(path).is_some_and(|layer| layer.is_own()));
+        Ok(own.filter(|layer| notes.contains(&layer_note(layer, true))).collect())
+    }
+
+    /// Makes a layer that the guest has written to, and does not write to any more, one that QEMU can only read. `below`
+    /// is what it lies on.
+    pub async fn freeze(&self, layer: &Path, below: Option<&Path>) -> Result<(), QmpError> {
+        let Some(written) = self.held(&layer_note(layer, true)).await? else { return Ok(()) };
+        let node = node_name(layer);
+        let read =
+            self.give(open(layer, Access::Read)?, Some(written.set), &layer_note(layer, false)).await?;
+        let below = below.map_or(Value::Null, |below| json!(node_name(below)));
+        let mut options = qcow2_node(&node, written.set, below);
+        options["file"] = json!(file_node(&node));
+        options["read-only"] = json!(true);
+        // Its file follows, and is opened again with the descriptor that can only be read. Told so by name, it would
+        // not follow back when something is merged into it.
+        let frozen = self.execute("blockdev-reopen", Some(json!({"options": [options]}))).await;
+        self.take_back(if frozen.is_ok() { written } else { read }).await?;
+        frozen.map(drop)
     }
 
     /// From now on the guest writes to the overlay; what it has written so far stays as it is.
@@ -77,25 +115,26 @@ impl QmpClient {
         let dir = layer.parent().unwrap_or(Path::new("/"));
         let head = self.disk_head(dir).await?;
         let below = node_name(layer);
-        let mut options = qcow2_node(&below, layer);
-        // Its file follows: QEMU (10.0) makes both writable when it merges what lies below, and aborts if it cannot.
-        options["read-only"] = json!(true);
         let open = self.disk_nodes(dir).await?;
         // Opened once more, nothing could be merged into it.
-        if let Some(file) = &keyframe.below {
-            match open.iter().find(|node| node.file == *file) {
-                Some(shared) => options["backing"] = json!(shared.node),
-                None => tracing::warn!(
-                    file = %file.display(), "a layer is not among those that QEMU tells of and is opened once more"
-                ),
-            }
+        let backing = match &keyframe.below {
+            None => Value::Null,
+            Some(file) => match open.iter().find(|node| node.file == *file) {
+                Some(shared) => json!(shared.node),
+                None => return Err(merge_failed("QEMU does not tell of the layer below")),
+            },
+        };
+        let given = self.give_layer(layer, Access::Read).await?;
+        if let Err(error) = self.execute("blockdev-add", Some(frozen_node(&below, given.set, backing))).await
+        {
+            self.take_back(given).await?;
+            return Err(error);
         }
-        self.execute("blockdev-add", Some(options)).await?;
-        let mut options = qcow2_node(&head.node, &head.file);
+        // The set is the one that it has: of its file nothing changes.
+        let mut options = qcow2_node(&head.node, 0, json!(below));
         options["file"] = json!(file_node(&head.node));
-        options["backing"] = json!(below);
         if let Err(error) = self.execute("blockdev-reopen", Some(json!({"options": [options]}))).await {
-            self.close_overlay(&below).await?;
+            self.close_overlay(&below, dir).await?;
             return Err(error);
         }
         let name = layer.file_name().unwrap_or_default().to_string_lossy();
@@ -103,10 +142,7 @@ impl QmpClient {
         self.execute("change-backing-file", Some(header)).await?;
         for file in &keyframe.replaces {
             for node in open.iter().filter(|node| node.file == *file) {
-                // What QEMU opened by itself it has closed by itself.
-                if let Err(error) = self.close_overlay(&node.node).await {
-                    tracing::debug!(node = node.node, %error, "a layer is not closed by us");
-                }
+                self.forget_node(&node.node, dir).await?;
             }
         }
         Ok(())
@@ -117,7 +153,7 @@ impl QmpClient {
         let mut events = self.events();
         let running = |jobs: &Value| jobs.as_array().is_some_and(|jobs| !jobs.is_empty());
         if !running(&self.execute("query-block-jobs", None).await?) {
-            return Ok(());
+            return self.end_loans().await;
         }
         // One that has just ended refuses, which is as well.
         let _ = self.execute("block-job-cancel", Some(json!({"device": JOB, "force": true}))).await;
@@ -130,7 +166,8 @@ impl QmpClient {
             Ok(())
         };
         let ended = tokio::time::timeout(CANCEL_DEADLINE, ended).await;
-        ended.unwrap_or_else(|_elapsed| Err(merge_failed("it could not be cancelled")))
+        ended.unwrap_or_else(|_elapsed| Err(merge_failed("it could not be cancelled")))?;
+        self.end_loans().await
     }
 
     /// Has QEMU tell when the file below the head grows beyond this length.
@@ -139,15 +176,34 @@ impl QmpClient {
         self.execute("block-set-write-threshold", Some(arguments)).await.map(drop)
     }
 
-    /// Merges a frozen layer into the one below it. `below` is the name that the layer above refers to from then on.
+    /// Merges a frozen layer into the one below it. Both, and those above, are writable for that time.
     pub async fn commit_layer(
+        &self,
+        head: &str,
+        (layer, into): (&str, &str),
+        merge: &Merge,
+        deadline: Duration,
+    ) -> Result<(), QmpError> {
+        let dir = merge.into.parent().unwrap_or(Path::new("/"));
+        let changed: Vec<&Path> = merge.above.iter().chain([&merge.into]).map(PathBuf::as_path).collect();
+        let lent = self.lend(&changed).await?;
+        let committed = self.commit(head, layer, into, merge, deadline).await;
+        // A job that cannot be cancelled keeps what it needs; the next look at the disk takes it back.
+        self.take_all_back(&lent).await?;
+        committed?;
+        self.forget_node(layer, dir).await
+    }
+
+    async fn commit(
         &self,
         head: &str,
         layer: &str,
         into: &str,
-        below: &str,
+        merge: &Merge,
         deadline: Duration,
     ) -> Result<(), QmpError> {
+        // The name that the layer above refers to from then on.
+        let below = merge.into.file_name().unwrap_or_default().to_string_lossy();
         let mut events = self.events();
         let arguments = json!({
             "job-id": JOB, "device": head, "top-node": layer, "base-node": into, "backing-file": below,
@@ -176,8 +232,7 @@ impl QmpClient {
             }
         };
         match tokio::time::timeout(deadline, ended).await {
-            Ok(Ok(())) => self.forget_node(layer).await,
-            Ok(Err(error)) => Err(error),
+            Ok(ended) => ended,
             Err(_elapsed) => {
                 // What has been merged so far does no harm: the chain reads the same at every moment.
                 self.execute("block-job-cancel", Some(json!({"device": JOB, "force": true}))).await?;
@@ -188,11 +243,15 @@ impl QmpClient {
 
     /// Closes a layer that is not part of the disk any more. One that we opened ourselves stays open until then, and
     /// QEMU (10.0) crashes in a later merge if its file is gone by that time.
-    pub(crate) async fn forget_node(&self, node: &str) -> Result<(), QmpError> {
-        match self.close_overlay(node).await {
-            // One that QEMU opened by itself was closed by the merge.
-            Err(QmpError::Refused { .. }) | Ok(()) => Ok(()),
-            Err(error) => Err(error),
+    pub(crate) async fn forget_node(&self, node: &str, dir: &Path) -> Result<(), QmpError> {
+        match self.execute("blockdev-del", Some(json!({"node-name": node}))).await {
+            // One that the machine began with was closed by the merge.
+            Err(QmpError::Refused { .. }) | Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+        match file_of(node, dir) {
+            Some(file) => self.take_layer_back(&file).await,
+            None => Ok(()),
         }
     }
 }

@@ -4,15 +4,18 @@
 //! who stops waiting leaves no half-written line behind. When QEMU goes, everyone who waits is told.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::Value;
 use thiserror::Error;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -20,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Answer, Event, Incoming, Refusal};
+use crate::files::FileError;
 
 /// Answers of the commands we use have a few KiB; this only keeps a broken peer from filling our memory.
 const MAX_LINE: u64 = 4 << 20;
@@ -45,12 +49,26 @@ pub enum QmpError {
     Refused { command: String, refusal: Refusal },
     #[error("QEMU's answer to {command} is not what it should be")]
     Unexpected { command: String },
+    #[error("a file for QEMU: {0}")]
+    File(#[from] FileError),
     #[error("a layer of the disk was not merged: {reason}")]
     Merge { reason: String },
     #[error("the migration ended as {status}: {reason}")]
     Migration { status: String, reason: String },
     #[error("the migration did not end within {seconds} s")]
     MigrationDeadline { seconds: u64 },
+    #[error(
+        "the guest changes its memory faster than it can be copied, and the rest was not copied while the guest stood \
+         still for {seconds} s"
+    )]
+    PauseLimit { seconds: u64 },
+}
+
+/// A command on its way, and the descriptor that goes with it.
+#[derive(Debug)]
+struct Line {
+    bytes: Vec<u8>,
+    fd: Option<OwnedFd>,
 }
 
 type Waiting = HashMap<u64, oneshot::Sender<Answer>>;
@@ -65,7 +83,7 @@ pub struct QmpClient {
 
 #[derive(Debug)]
 struct Inner {
-    outgoing: mpsc::Sender<Vec<u8>>,
+    outgoing: mpsc::Sender<Line>,
     pending: Pending,
     events: broadcast::Sender<Event>,
     next_id: AtomicU64,
@@ -123,7 +141,17 @@ impl QmpClient {
     }
 
     pub async fn execute(&self, command: &str, arguments: Option<Value>) -> Result<Value, QmpError> {
-        let work = self.answer(command, arguments);
+        self.execute_with(command, arguments, None).await
+    }
+
+    /// The same for a command that a descriptor belongs to.
+    pub(super) async fn execute_with(
+        &self,
+        command: &str,
+        arguments: Option<Value>,
+        fd: Option<OwnedFd>,
+    ) -> Result<Value, QmpError> {
+        let work = self.answer(command, arguments, fd);
         match tokio::time::timeout(COMMAND_DEADLINE, work).await {
             Ok(Some(Ok(value))) => Ok(value),
             Ok(Some(Err(refusal))) => Err(QmpError::Refused { command: command.to_owned(), refusal }),
@@ -133,13 +161,14 @@ impl QmpClient {
     }
 
     /// `None`: the connection is closed.
-    async fn answer(&self, command: &str, arguments: Option<Value>) -> Option<Answer> {
+    async fn answer(&self, command: &str, arguments: Option<Value>, fd: Option<OwnedFd>) -> Option<Answer> {
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         lock(&self.inner.pending).as_mut()?.insert(id, sender);
         // A caller that gives up must not leave its entry behind.
         let _entry = Forget { pending: &self.inner.pending, id };
-        self.inner.outgoing.send(wire::command(id, command, arguments)).await.ok()?;
+        let line = Line { bytes: wire::command(id, command, arguments), fd };
+        self.inner.outgoing.send(line).await.ok()?;
         receiver.await.ok()
     }
 }
@@ -161,13 +190,33 @@ fn lock(pending: &Pending) -> std::sync::MutexGuard<'_, Option<Waiting>> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn write_lines(mut socket: OwnedWriteHalf, mut queue: mpsc::Receiver<Vec<u8>>) {
+async fn write_lines(mut socket: OwnedWriteHalf, mut queue: mpsc::Receiver<Line>) {
     while let Some(line) = queue.recv().await {
         // The reader notices the same end of the connection and tells everyone.
-        if socket.write_all(&line).await.is_err() {
+        if write_line(&mut socket, line).await.is_err() {
             return;
         }
     }
+}
+
+async fn write_line(socket: &mut OwnedWriteHalf, line: Line) -> io::Result<()> {
+    let sent = match line.fd {
+        None => 0,
+        // It travels with the first bytes; the rest follows as any other.
+        Some(fd) => {
+            let stream: &UnixStream = socket.as_ref();
+            stream.async_io(Interest::WRITABLE, || send_with(stream, &line.bytes, fd.as_fd())).await?
+        }
+    };
+    socket.write_all(&line.bytes[sent..]).await
+}
+
+fn send_with(socket: impl AsFd, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let fds = [fd];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    beside.push(SendAncillaryMessage::ScmRights(&fds));
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)?)
 }
 
 async fn read_lines(

@@ -1,41 +1,86 @@
-//! Saving a machine to a file, and loading it: QEMU's migration, with RAM in the stream or left where it is.
+//! Saving a machine to a file, and loading it: QEMU's migration, with RAM in the file or left where it is.
+//!
+//! A running machine is copied while it runs, and pages that it writes meanwhile are copied again. Every page has a
+//! place of its own in the file where QEMU can do that (`mapped-ram`, since 9.0), so that the file never outgrows the
+//! machine's RAM however often a page is copied. An older QEMU appends, and is stopped before it has written twice the
+//! machine's RAM. A guest that writes faster than it is copied is stopped in the end, for at most [`LONGEST_PAUSE`]; if
+//! that is not enough, the copy is given up and the guest goes on.
 //!
 //! The end of a migration is an event. The state is asked for once after subscribing, and whenever events were
 //! missed, so that an event that came too early is not waited for.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
-use crate::qemu::argv::AGENT_CHARDEV;
+use super::given::STATE;
+use super::wire::Event;
+use crate::files::FileError;
+use crate::qemu::argv::{AGENT_CHARDEV, set_path};
 
 /// The default limit would stretch even device state, some 100 KB, over several rounds.
 const UNLIMITED_BANDWIDTH: u64 = 1 << 40;
 
-/// How long a running machine may be stopped for the last pages, in milliseconds, and for how long that is tried.
-/// A guest that writes faster than we copy is stopped for longer in the end rather than copied for ever.
-const PAUSES: [(u64, Duration); 4] = [
-    (20, Duration::from_secs(4)),
-    (60, Duration::from_secs(4)),
-    (300, Duration::from_secs(6)),
-    (20_000, Duration::from_secs(30)),
-];
+/// How long QEMU may stop a running machine for the last pages, in milliseconds, and for how long that is tried. A guest
+/// that has not come to rest after the last of these is stopped by us.
+const PAUSES: [(u64, Duration); 3] =
+    [(20, Duration::from_secs(4)), (60, Duration::from_secs(4)), (300, Duration::from_secs(6))];
+
+/// The longest time for which a machine is stopped to copy its memory. While QEMU itself stops it, nothing else can be
+/// asked of QEMU; stopped by us, the copy can still be given up when this has passed.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+
+/// What QEMU may need to tell of an end that is already there.
+const END_MARGIN: Duration = Duration::from_secs(10);
+
+/// Every page has a place of its own in the file.
+const MAPPED_RAM: &str = "mapped-ram";
 
 /// Where a machine's RAM is while its state is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ram {
     /// In the template's own file, which both sides map.
     Beside,
-    /// In the stream with everything else.
+    /// In the file with everything else.
     Inside,
+}
+
+/// How pages lie in a file that has RAM inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each in a place of its own: a page that is copied again replaces its older copy.
+    Placed,
+    /// One after the other: a page that is copied again makes the file longer.
+    Appended,
+}
+
+/// How far a copy of a running machine has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Copied {
+    sent_bytes: u64,
+    /// What was written meanwhile and has to be copied again.
+    left_bytes: u64,
+}
+
+impl Copied {
+    /// Whether a file that is appended to has to come to its end now: what is left is at most the machine's RAM, so it
+    /// stays below twice that.
+    fn must_end(self, machine_bytes: u64) -> bool {
+        self.sent_bytes.saturating_add(self.left_bytes) > machine_bytes
+    }
 }
 
 impl QmpClient {
     /// Writes the device state of a stopped machine whose RAM is a shared file.
     pub async fn save_devices(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
+        // The machine may have been loaded from a file in which pages were placed.
+        self.lay_out(Layout::Appended).await?;
         self.prepare_migration(Ram::Beside).await?;
         let parameters = json!({"max-bandwidth": UNLIMITED_BANDWIDTH});
         self.execute("migrate-set-parameters", Some(parameters)).await?;
@@ -47,8 +92,18 @@ impl QmpClient {
         self.load(file, Ram::Beside, deadline).await
     }
 
-    /// Loads a whole machine into a QEMU that was started with `-incoming defer`. The machine stays paused.
-    pub async fn load_machine(&self, file: &Path, deadline: Duration) -> Result<(), QmpError> {
+    /// Loads a whole machine, as [`QmpClient::save_running`] wrote it, into a QEMU that was started with `-incoming
+    /// defer`. The machine stays paused.
+    pub async fn load_machine(
+        &self,
+        file: &Path,
+        layout: Layout,
+        deadline: Duration,
+    ) -> Result<(), QmpError> {
+        if self.lay_out(layout).await? != layout {
+            let reason = "this QEMU cannot read how its pages are placed".to_owned();
+            return Err(QmpError::Migration { status: "not begun".to_owned(), reason });
+        }
         self.load(file, Ram::Inside, deadline).await
     }
 
@@ -62,12 +117,34 @@ impl QmpClient {
 
     /// Writes a whole machine while it runs; it is stopped for the last pages only and stands still when this
     /// returns. On an error it runs on.
-    pub async fn save_running(&self, file: &Path) -> Result<(), QmpError> {
+    pub async fn save_running(&self, file: &Path, machine_bytes: u64) -> Result<Layout, QmpError> {
         self.prepare_migration(Ram::Inside).await?;
+        let layout = self.lay_out(Layout::Placed).await?;
         self.allow_pause(PAUSES[0].0).await?;
-        let longest = PAUSES.iter().map(|(_, tried)| *tried).sum();
-        let saving = self.migrate("migrate", file, longest);
-        let insisting = async {
+        let tried: Duration = PAUSES.iter().map(|(_, tried)| *tried).sum();
+        let insisting = self.insist(layout, machine_bytes, self.events());
+        let saving = self.migrate("migrate", file, tried + LONGEST_PAUSE + END_MARGIN);
+        let saved = tokio::select! {
+            biased;
+            saved = saving => saved,
+            error = insisting => Err(error),
+        };
+        if let Err(error) = saved {
+            self.give_up_saving().await;
+            return Err(error);
+        }
+        self.settled().await.map(|()| layout)
+    }
+
+    /// Sees to it that a copy comes to an end: allows longer pauses, then stops the machine. Returns the reason when that
+    /// did not help either.
+    async fn insist(
+        &self,
+        layout: Layout,
+        machine_bytes: u64,
+        events: broadcast::Receiver<Event>,
+    ) -> QmpError {
+        let longer_pauses = async {
             for pair in PAUSES.windows(2) {
                 tokio::time::sleep(pair[0].1).await;
                 // One that has just ended refuses, which is as well.
@@ -75,18 +152,59 @@ impl QmpClient {
                     break;
                 }
             }
-            std::future::pending::<()>().await
+            tokio::time::sleep(PAUSES[PAUSES.len() - 1].1).await;
         };
-        let saved = tokio::select! {
-            biased;
-            saved = saving => saved,
-            () = insisting => return Err(QmpError::Closed),
+        let too_long = async {
+            match layout {
+                Layout::Placed => std::future::pending().await,
+                Layout::Appended => self.appended_too_much(machine_bytes, events).await,
+            }
         };
-        if let Err(error) = saved {
-            self.give_up_saving().await;
-            return Err(error);
+        tokio::select! {
+            () = longer_pauses => {}
+            () = too_long => {}
         }
-        self.settled().await
+        // The migration goes on while the machine stands still, and now comes to its end.
+        if let Err(error) = self.execute("stop", None).await {
+            return error;
+        }
+        tokio::time::sleep(LONGEST_PAUSE).await;
+        QmpError::PauseLimit { seconds: LONGEST_PAUSE.as_secs() }
+    }
+
+    /// Resolves when a file that is appended to must not become much longer. QEMU tells when it begins to copy again.
+    async fn appended_too_much(&self, machine_bytes: u64, mut events: broadcast::Receiver<Event>) {
+        loop {
+            match events.recv().await {
+                Ok(event) if event.is_migration_pass() => {}
+                Err(RecvError::Lagged(_)) => {}
+                Ok(_) => continue,
+                // Those who wait for the end are told as well.
+                Err(RecvError::Closed) => return std::future::pending().await,
+            }
+            if self.copied().await.is_ok_and(|copied| copied.must_end(machine_bytes)) {
+                return;
+            }
+        }
+    }
+
+    async fn copied(&self) -> Result<Copied, QmpError> {
+        let state = self.execute("query-migrate", None).await?;
+        let bytes = |key: &str| state["ram"][key].as_u64().unwrap_or(0);
+        Ok(Copied { sent_bytes: bytes("transferred"), left_bytes: bytes("remaining") })
+    }
+
+    /// Chooses how pages lie in a file with RAM inside. Returns the layout that this QEMU uses from now on: an older one
+    /// can only append.
+    async fn lay_out(&self, layout: Layout) -> Result<Layout, QmpError> {
+        let known = self.execute("query-migrate-capabilities", None).await?;
+        let mut known = known.as_array().into_iter().flatten();
+        if !known.any(|capability| capability["capability"] == MAPPED_RAM) {
+            return Ok(Layout::Appended);
+        }
+        let capability = json!({"capability": MAPPED_RAM, "state": layout == Layout::Placed});
+        self.execute("migrate-set-capabilities", Some(json!({"capabilities": [capability]}))).await?;
+        Ok(layout)
     }
 
     async fn allow_pause(&self, milliseconds: u64) -> Result<(), QmpError> {
@@ -104,6 +222,7 @@ impl QmpClient {
         if let Err(error) = cancelled.map(drop).and(resumed) {
             tracing::warn!(%error, "a machine whose copy was given up may stand still");
         }
+        self.take_states_back().await;
     }
 
     /// Lets a machine go on that stands still because whoever copied it, or paused it, is gone. One that runs is left
@@ -116,9 +235,11 @@ impl QmpClient {
         self.settled().await?;
         let status = self.execute("query-status", None).await?;
         match status.get("running").and_then(Value::as_bool) {
-            Some(true) => Ok(()),
-            Some(false) | None => self.resume().await,
+            Some(true) => {}
+            Some(false) | None => self.resume().await?,
         }
+        self.take_states_back().await;
+        Ok(())
     }
 
     /// Waits until QEMU has noticed that nobody is connected to the agent's socket.
@@ -169,9 +290,25 @@ impl QmpClient {
     }
 
     async fn migrate(&self, command: &str, file: &Path, deadline: Duration) -> Result<(), QmpError> {
+        let mut options = File::options();
+        match command {
+            "migrate" => options.write(true).create(true).truncate(true).mode(0o600),
+            _ => options.read(true),
+        };
+        let opened = options.open(file).map_err(FileError::at("open", file))?;
+        let given = self.give(opened, None, STATE).await?;
+        let migrated = self.migrate_through(command, given.set, deadline).await;
+        match self.take_back(given).await {
+            // A QEMU that is gone has nothing any more, and what became of the migration says more.
+            Err(error) if migrated.is_ok() => Err(error),
+            Ok(()) | Err(_) => migrated,
+        }
+    }
+
+    async fn migrate_through(&self, command: &str, set: u64, deadline: Duration) -> Result<(), QmpError> {
         let mut events = self.events();
-        // The structured form instead of `file:<path>`: a comma in the path would end the latter.
-        let address = json!({"transport": "file", "filename": file.to_string_lossy(), "offset": 0});
+        // The structured form instead of `file:<path>`: it has no characters with a meaning of their own.
+        let address = json!({"transport": "file", "filename": set_path(set), "offset": 0});
         let channels = json!({"channels": [{"channel-type": "main", "addr": address}]});
         let work = async {
             self.execute(command, Some(channels)).await?;
@@ -213,5 +350,27 @@ impl QmpClient {
             status: status.unwrap_or_else(|| "failed".to_owned()),
             reason: reason.unwrap_or_else(|| "QEMU gave no reason on its control socket".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Copied;
+
+    const RAM: u64 = 512 << 20;
+
+    #[test]
+    fn appended_copy_ends_below_twice_the_ram() {
+        let copied = |sent_bytes, left_bytes| Copied { sent_bytes, left_bytes };
+        assert!(!copied(0, RAM).must_end(RAM), "the first copy of every page");
+        assert!(!copied(RAM / 4, RAM / 2).must_end(RAM));
+        assert!(copied(RAM, 1).must_end(RAM));
+        assert!(copied(u64::MAX, 1).must_end(RAM));
+        // The longest file: a step that was just allowed, and then all of the RAM while the machine stands still.
+        let (mut sent, left) = (0, RAM / 3);
+        while !copied(sent, left).must_end(RAM) {
+            sent += left;
+        }
+        assert!(sent + RAM <= 2 * RAM);
     }
 }

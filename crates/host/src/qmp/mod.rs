@@ -5,10 +5,12 @@
 
 mod block;
 mod client;
+mod given;
 mod migration;
 mod wire;
 
 pub use block::DiskNode;
 pub(crate) use block::node_name;
 pub use client::{QmpClient, QmpError};
+pub use migration::{LONGEST_PAUSE, Layout};
 pub use wire::{Event, ShutdownCause};

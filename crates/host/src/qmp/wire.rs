@@ -69,6 +69,11 @@ impl Event {
         self.name == "BLOCK_WRITE_THRESHOLD"
     }
 
+    /// Whether a migration begins to copy what was written since it began to copy before.
+    pub fn is_migration_pass(&self) -> bool {
+        self.name == "MIGRATION_PASS"
+    }
+
     /// The status, if this is a MIGRATION event.
     pub fn migration_status(&self) -> Option<&str> {
         (self.name == "MIGRATION").then(|| self.data.get("status").and_then(Value::as_str)).flatten()
@@ -132,7 +137,8 @@ pub(super) fn parse(line: &[u8]) -> Result<Incoming, LineError> {
 
 fn timestamp(value: &Value) -> Option<Duration> {
     let part = |name: &str| value.get(name).and_then(Value::as_u64);
-    Some(Duration::from_secs(part("seconds")?) + Duration::from_micros(part("microseconds")?))
+    // QEMU may say any number, and a sum that overflows would panic.
+    Duration::from_secs(part("seconds")?).checked_add(Duration::from_micros(part("microseconds")?))
 }
 
 /// One command as a line, newline included.
@@ -200,6 +206,10 @@ mod tests {
         let line = br#"{"event":"STOP","timestamp":{"seconds":2,"microseconds":500}}"#;
         let Incoming::Event(event) = parse(line).unwrap() else { panic!("an event") };
         assert_eq!(event.at, Some(Duration::from_micros(2_000_500)));
+        let line =
+            format!(r#"{{"event":"STOP","timestamp":{{"seconds":{0},"microseconds":{0}}}}}"#, u64::MAX);
+        let Incoming::Event(event) = parse(line.as_bytes()).unwrap() else { panic!("an event") };
+        assert_eq!(event.at, None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use agentiso_core::ids::SnapshotId;
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
-use super::take::{Overlay, undo};
+use super::take::{Overlay, freeze, undo};
 use crate::disk::{KeyframeDue, Merge, Qcow2Storage, Storage};
 use crate::fault;
 use crate::qmp::{QmpClient, QmpError};
@@ -35,6 +35,16 @@ pub(crate) async fn online(
     interrupted: &CancellationToken,
 ) -> Result<(), SnapshotError> {
     qmp.end_merge().await?;
+    let merged = merge_all(dir, qmp, interrupted).await;
+    freeze(qmp, dir).await;
+    merged
+}
+
+async fn merge_all(
+    dir: &Path,
+    qmp: &QmpClient,
+    interrupted: &CancellationToken,
+) -> Result<(), SnapshotError> {
     let mut looked = false;
     let mut frozen = false;
     while !interrupted.is_cancelled() {
@@ -59,7 +69,7 @@ pub(crate) async fn online(
         if !looked {
             // Somebody may have merged them and gone before they were closed.
             for gone in open.iter().filter(|node| !node.file.exists()) {
-                qmp.forget_node(&gone.node).await?;
+                qmp.forget_node(&gone.node, dir).await?;
             }
             looked = true;
         }
@@ -126,6 +136,5 @@ pub(crate) async fn shorten(
 async fn commit(qmp: &QmpClient, child: &str, into: &str, merge: &Merge) -> Result<(), QmpError> {
     let dir = merge.into.parent().unwrap_or(Path::new("/"));
     let head = qmp.disk_head(dir).await?.node;
-    let below = merge.into.file_name().unwrap_or_default().to_string_lossy();
-    qmp.commit_layer(&head, child, into, &below, MERGE_DEADLINE).await
+    qmp.commit_layer(&head, (child, into), merge, MERGE_DEADLINE).await
 }

@@ -1,16 +1,24 @@
 //! How a disk differs from a snapshot of it, read on the host from the layers.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_diff::qcow2::{Chain, Qcow2Error};
 use agentiso_diff::{DiffOptions, Difference, PathDiff, diff_paths};
+use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
 use crate::disk::{Qcow2Storage, Storage};
 
 /// What may be read to tell bytes that changed from bytes that moved: a second or so.
 const MAX_COMPARED: u64 = 512 << 20;
+
+/// How long a comparison may take. Two trees of five million files each take half of it; a file system that a guest has
+/// crafted could take any time.
+const MAX_TIME: Duration = Duration::from_secs(60);
 
 /// What is different now.
 #[derive(Debug)]
@@ -21,15 +29,29 @@ pub struct Comparison {
     pub paths: Result<PathDiff, String>,
 }
 
-/// Compares a snapshot with another state of the same volume: a snapshot, or the disk of a machine that is down.
+/// Compares a snapshot with another state of the same volume: a snapshot, or the disk of a machine that is down. Returns
+/// soon when it is cancelled, also when the future is dropped.
 pub(crate) async fn compare(
     dir: &Path,
     snapshot: SnapshotId,
     with: Option<SnapshotId>,
+    cancelled: &CancellationToken,
 ) -> Result<Comparison, SnapshotError> {
     let (old, new) = (top(dir, Some(snapshot)).await?, top(dir, with).await?);
-    let compared = tokio::task::spawn_blocking(move || between(&old, &new));
-    let compared = compared.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+    let stop = Stop::default();
+    let mut comparing = tokio::task::spawn_blocking({
+        let stop = Arc::clone(&stop.0);
+        move || between(&old, &new, &stop)
+    });
+    let compared = tokio::select! {
+        biased;
+        compared = &mut comparing => compared,
+        () = cancelled.cancelled() => {
+            drop(stop);
+            comparing.await
+        }
+    };
+    let compared = compared.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
     compared.map_err(|error| SnapshotError::Compare { snapshot, reason: error.to_string() })
 }
 
@@ -38,12 +60,28 @@ async fn top(dir: &Path, of: Option<SnapshotId>) -> Result<std::path::PathBuf, S
     Ok(Qcow2Storage.chain(dir, of).await?.into_iter().next().unwrap_or_default())
 }
 
-fn between(old: &Path, new: &Path) -> Result<Comparison, Qcow2Error> {
+/// Tells a thread that nobody waits for it any more.
+#[derive(Debug, Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn between(old: &Path, new: &Path, stop: &AtomicBool) -> Result<Comparison, Qcow2Error> {
+    let deadline = Some(Instant::now() + MAX_TIME);
     let (old, new) = (Chain::open(old)?, Chain::open(new)?);
     // A layer that took the place of several holds the same bytes in another file; reading tells.
     let difference = Difference::between(&old, &new)?.narrowed(&old, &new, MAX_COMPARED)?;
     let is_shared = |range| difference.is_shared(range);
-    let options = DiffOptions { is_shared: Some(&is_shared), ..DiffOptions::default() };
+    let options = DiffOptions {
+        is_shared: Some(&is_shared),
+        deadline,
+        cancelled: Some(stop),
+        ..DiffOptions::default()
+    };
     let paths = diff_paths(&old, &new, &options).map_err(|error| error.to_string());
     Ok(Comparison { changed_bytes: difference.bytes(), paths })
 }

@@ -19,6 +19,8 @@ pub enum SnapshotError {
     Qmp(#[from] QmpError),
     #[error("the guest did not write its data back: {0}")]
     Sync(#[from] AgentError),
+    #[error("the guest stands still: {reason}")]
+    Stalled { reason: String },
     #[error("the machine's memory could not be prepared: {0}")]
     Convert(#[source] Box<BootError>),
     #[error("QEMU did not exit after the memory was prepared")]
@@ -35,7 +37,12 @@ impl SnapshotError {
             Self::File(error) => error.is_out_of_space(),
             Self::Disk(error) => error.is_out_of_space(),
             Self::Convert(error) => error.is_out_of_space(),
-            Self::Qmp(_) | Self::Sync(_) | Self::Quit | Self::Unreadable | Self::Compare { .. } => false,
+            Self::Qmp(_)
+            | Self::Sync(_)
+            | Self::Stalled { .. }
+            | Self::Quit
+            | Self::Unreadable
+            | Self::Compare { .. } => false,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::boot::launch::{Host, Start};
 use crate::fault;
 use crate::files::{self, FileError};
 use crate::qemu::argv::{Begin, Memory, Shape};
+use crate::qmp::Layout;
 use crate::templates::key::{HostInputs, Inputs, TemplateKind};
 use crate::templates::manifest::{self, Manifest};
 use crate::templates::store::Template;
@@ -86,7 +87,7 @@ pub(crate) fn link(source: &Path, snapshot: SnapshotId, fork: &Path) -> Result<(
     let to = fork.join(OF_FORK);
     files::make_private_dir(&to)?;
     for name in [manifest::RAM, manifest::DEVICE_STATE, manifest::FILE] {
-        files::link_or_point(&from.join(name), &to.join(name))?;
+        files::link(&from.join(name), &to.join(name))?;
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ pub(super) struct Conversion<'a> {
 
 impl Conversion<'_> {
     /// Returns once the memory is on disk for good, under its name.
-    pub(super) async fn run(self, stream: &Path) -> Result<(), SnapshotError> {
+    pub(super) async fn run(self, stream: &Path, layout: Layout) -> Result<(), SnapshotError> {
         let began = tokio::time::Instant::now();
         let building = Building(unfinished(self.data_dir, self.snapshot));
         files::make_private_dir(&building.0)?;
@@ -121,7 +122,7 @@ impl Conversion<'_> {
             shape: Shape { vcpus: self.inputs.vcpus, memory_mb: self.inputs.memory_mb },
             memory: Memory::Recorded(building.0.join(manifest::RAM)),
             begin: Begin::Restore,
-            disk: None,
+            layers: Vec::new(),
             run_dir: self.run_root.join(format!("t-{}", id.short())),
             card: None,
             console_log: building.0.join("console.log"),
@@ -129,7 +130,7 @@ impl Conversion<'_> {
         };
         let convert = |error: BootError| SnapshotError::Convert(Box::new(error));
         let launched = self.host.spawn(&start).map_err(convert)?.answering().await.map_err(convert)?;
-        if let Err(error) = launched.qmp().load_machine(stream, LOAD_DEADLINE).await {
+        if let Err(error) = launched.qmp().load_machine(stream, layout, LOAD_DEADLINE).await {
             return Err(convert(launched.explain(error).await));
         }
         fault::point("snapshot.converting");

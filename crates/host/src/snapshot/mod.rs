@@ -18,4 +18,4 @@ pub(crate) mod take;
 
 pub use compare::Comparison;
 pub use error::SnapshotError;
-pub use stream::bytes_while_copying;
+pub(crate) use stream::bytes_while_copying;

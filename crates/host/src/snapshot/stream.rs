@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::memory::unfinished;
 use crate::files;
 use crate::host_memory::host_memory;
+use crate::qemu::version::QemuVersion;
 
 /// What the host keeps free beside a copy in memory.
 const MARGIN: u64 = 512 << 20;
@@ -23,25 +24,42 @@ pub(super) struct Stream {
     on_disk: bool,
 }
 
-/// What a copy of a machine's memory takes on the host's disk while it is made. A copy that goes to the disk is there
-/// together with what becomes of it.
-pub fn bytes_while_copying(machine_bytes: u64) -> u64 {
-    match fits(machine_bytes) {
+/// The first QEMU that copies a page again in place of its older copy.
+const PLACES_PAGES: QemuVersion = QemuVersion { major: 9, minor: 0 };
+
+/// The longest copy of a running machine's memory: its RAM, or twice that with a QEMU that only appends.
+pub(super) fn longest(qemu: QemuVersion, machine_bytes: u64) -> u64 {
+    match qemu >= PLACES_PAGES {
         true => machine_bytes,
         false => machine_bytes.saturating_mul(2),
     }
 }
 
-/// Whether the host's memory has room for a copy.
-fn fits(machine_bytes: u64) -> bool {
+/// What a copy of a machine's memory takes on the host's disk while it is made. A copy that goes to the disk is there
+/// together with what becomes of it.
+pub(crate) fn bytes_while_copying(qemu: QemuVersion, machine_bytes: u64) -> u64 {
+    let longest = longest(qemu, machine_bytes);
+    match fits(longest, machine_bytes) {
+        true => machine_bytes,
+        false => machine_bytes.saturating_add(longest),
+    }
+}
+
+/// Whether the host's memory has room for a copy. QEMU writes it and its cgroup pays for it, which has room for the
+/// machine's RAM twice and not more.
+fn fits(copy_bytes: u64, machine_bytes: u64) -> bool {
+    if copy_bytes > machine_bytes {
+        return false;
+    }
     let available = host_memory().ok().flatten().map_or(0, |memory| memory.available_bytes);
-    available > machine_bytes.saturating_add(MARGIN)
+    available > copy_bytes.saturating_add(MARGIN)
 }
 
 impl Stream {
     /// A file gets a name that is swept after a crash.
-    pub(super) fn new(data_dir: &Path, snapshot: SnapshotId, machine_bytes: u64) -> Self {
-        match fits(machine_bytes).then(|| memfd_create("agentiso-memory", MemfdFlags::CLOEXEC)) {
+    pub(super) fn new(data_dir: &Path, snapshot: SnapshotId, longest_bytes: u64, machine_bytes: u64) -> Self {
+        match fits(longest_bytes, machine_bytes).then(|| memfd_create("agentiso-memory", MemfdFlags::CLOEXEC))
+        {
             Some(Ok(memory)) => {
                 let memory = File::from(memory);
                 // QEMU opens it by this path, as any process of the same user can.
@@ -80,23 +98,26 @@ mod tests {
     const TOO_MUCH: u64 = u64::MAX / 4;
 
     #[test]
-    fn a_copy_that_the_hosts_memory_cannot_take_is_on_its_disk_twice_for_a_while() {
-        assert_eq!(bytes_while_copying(TOO_MUCH), 2 * TOO_MUCH);
-        assert_eq!(bytes_while_copying(0), 0);
+    fn copy_without_room_in_memory_counts_on_disk() {
+        assert_eq!(bytes_while_copying(PLACES_PAGES, TOO_MUCH), 2 * TOO_MUCH);
+        assert_eq!(bytes_while_copying(PLACES_PAGES, 0), 0);
+        let older = QemuVersion { major: 8, minor: 2 };
+        assert_eq!(bytes_while_copying(older, TOO_MUCH), 3 * TOO_MUCH);
+        assert_eq!(bytes_while_copying(older, 1), 3, "its cgroup has no room for twice its RAM");
     }
 
     #[tokio::test]
     async fn a_copy_on_the_disk_goes_with_its_snapshot_and_is_swept_after_a_crash() {
         let dir = tempfile::tempdir().unwrap();
         create_overlay(&dir.path().join(DISK_FILE), "layer0.qcow2", 1 << 30).unwrap();
-        let stream = Stream::new(dir.path(), SnapshotId::random(), TOO_MUCH);
+        let stream = Stream::new(dir.path(), SnapshotId::random(), TOO_MUCH, TOO_MUCH);
         let path = stream.path().to_owned();
         assert!(path.starts_with(dir.path()), "{}", path.display());
         std::fs::write(&path, "pages").unwrap();
         drop(stream);
         assert!(!path.exists());
 
-        let stream = Stream::new(dir.path(), SnapshotId::random(), TOO_MUCH);
+        let stream = Stream::new(dir.path(), SnapshotId::random(), TOO_MUCH, TOO_MUCH);
         let path = stream.path().to_owned();
         std::fs::write(&path, "pages").unwrap();
         // A daemon that is killed drops nothing.

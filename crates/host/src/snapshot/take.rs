@@ -1,6 +1,6 @@
 //! Taking a snapshot of a running machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
@@ -9,9 +9,10 @@ use tokio::time::Instant;
 
 use super::error::SnapshotError;
 use super::memory::{self, Conversion};
-use super::stream::Stream;
+use super::stream::{self, Stream};
 use crate::boot::launch::Host;
-use crate::disk::{Pivot, Qcow2Storage, Storage};
+use crate::disk::qcow2_header::Header;
+use crate::disk::{DiskError, Pivot, Qcow2Storage, Storage};
 use crate::fault;
 use crate::machine::Machine;
 use crate::progress::Progress;
@@ -39,7 +40,12 @@ impl Taking<'_> {
     ) -> Result<Duration, SnapshotError> {
         let dir = &self.spec.data_dir;
         // What the guest was told is written is on its disk from here on, with memory or without.
-        self.machine.agent().await?.sync().await?;
+        let synced = async { self.machine.agent().await?.sync().await };
+        tokio::select! {
+            biased;
+            synced = synced => synced?,
+            reason = self.machine.stalled() => return Err(SnapshotError::Stalled { reason }),
+        }
         let pivot = Qcow2Storage.begin_snapshot(dir, snapshot).await?;
         fault::point("snapshot.noted");
         let taken = match include_memory {
@@ -48,6 +54,7 @@ impl Taking<'_> {
         };
         let finished = match taken {
             Ok(pause) => {
+                freeze(self.machine.qmp(), dir).await;
                 Qcow2Storage.finish_snapshot(dir, snapshot).await.map(|()| pause).map_err(Into::into)
             }
             Err(error) => Err(error),
@@ -78,19 +85,24 @@ impl Taking<'_> {
         let qmp = self.machine.qmp();
         let overlay = Overlay::open(qmp, pivot).await?;
         let machine_bytes = u64::from(self.spec.resources.memory_mb) << 20;
-        let stream = Stream::new(&self.spec.data_dir, snapshot, machine_bytes);
+        let longest = stream::longest(self.host.qemu.version, machine_bytes);
+        let stream = Stream::new(&self.spec.data_dir, snapshot, longest, machine_bytes);
         self.progress.report("copying its memory while it runs", Some(0.2));
         let events = qmp.events();
-        if let Err(error) = qmp.save_running(stream.path()).await {
-            overlay.close().await;
-            return Err(error.into());
-        }
+        let layout = match qmp.save_running(stream.path(), machine_bytes).await {
+            Ok(layout) => layout,
+            Err(error) => {
+                overlay.close().await;
+                return Err(error.into());
+            }
+        };
         // It stands still, and its memory and its disk are of the same instant.
         let pivoted = overlay.pivot().await;
         fault::point("snapshot.pivoted");
         // Whatever became of the snapshot, the machine goes on.
         self.machine.resume().await?;
         fault::point("snapshot.resumed");
+        qmp.take_states_back().await;
         pivoted?;
         let pause = pause(events);
         tracing::debug!(workspace = %self.spec.id, ?pause, "its memory was copied");
@@ -102,8 +114,24 @@ impl Taking<'_> {
             data_dir: &self.spec.data_dir,
             snapshot,
         };
-        conversion.run(stream.path()).await?;
+        conversion.run(stream.path(), layout).await?;
         Ok(pause)
+    }
+}
+
+/// From here on the machine's QEMU can only read what lies below its head, also what an earlier snapshot, cut short, left
+/// open for writing: a fork could not read such a layer. A QEMU that refuses is told of and has its snapshot all the same.
+pub(super) async fn freeze(qmp: &QmpClient, dir: &Path) {
+    let frozen = async {
+        for layer in qmp.written_below_head(dir).await? {
+            let format = |source| DiskError::Format { path: layer.clone(), source };
+            let below = Header::read(&layer).map_err(format)?.backing_file.map(PathBuf::from);
+            qmp.freeze(&layer, below.as_deref()).await?;
+        }
+        Ok::<_, SnapshotError>(())
+    };
+    if let Err(error) = frozen.await {
+        tracing::warn!(dir = %dir.display(), %error, "a layer of a snapshot stays open for writing");
     }
 }
 
@@ -130,6 +158,7 @@ pub(super) struct Overlay<'a> {
     qmp: &'a QmpClient,
     head: String,
     node: String,
+    dir: PathBuf,
 }
 
 impl<'a> Overlay<'a> {
@@ -140,7 +169,7 @@ impl<'a> Overlay<'a> {
         qmp.end_merge().await?;
         let node = node_name(&pivot.to);
         qmp.open_overlay(&node, &pivot.to).await?;
-        Ok(Self { qmp, head, node })
+        Ok(Self { qmp, head, node, dir: dir.to_owned() })
     }
 
     pub(super) async fn pivot(&self) -> Result<(), QmpError> {
@@ -152,7 +181,7 @@ impl<'a> Overlay<'a> {
     }
 
     async fn close(&self) {
-        if let Err(error) = self.qmp.close_overlay(&self.node).await {
+        if let Err(error) = self.qmp.close_overlay(&self.node, &self.dir).await {
             tracing::warn!(node = self.node, %error, "an overlay that is not used stays open");
         }
     }

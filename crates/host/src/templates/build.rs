@@ -14,8 +14,8 @@ use super::key::Inputs;
 use super::manifest;
 use super::store::{Building, Store, Template};
 use crate::agent::{AgentClient, ExecSpec, NetworkIdentity, Stage};
-use crate::boot::BootError;
 use crate::boot::launch::{Host, Launched, Start};
+use crate::boot::{BootError, layers, refuse_missing_init};
 use crate::disk::{Backing, DiskError, Qcow2Storage, Storage};
 use crate::files::FileError;
 use crate::progress::Progress;
@@ -64,6 +64,8 @@ pub(super) struct Builder<'a> {
     pub(super) store: &'a Store,
     pub(super) run_root: &'a Path,
     pub(super) progress: &'a Progress,
+    /// What one template may take.
+    pub(super) limit: Duration,
 }
 
 impl Builder<'_> {
@@ -71,9 +73,9 @@ impl Builder<'_> {
     pub(super) async fn bare(&self, inputs: &Inputs) -> Result<Template, TemplateError> {
         let began = Instant::now();
         let building = self.store.begin(&inputs.key())?;
-        let start = self.start(inputs, &building, Begin::Boot, None);
+        let start = self.start(inputs, &building, Begin::Boot, Vec::new());
         self.progress.report("booting a machine for the bare template", Some(0.1));
-        let deadline = began + self.host.boot_timeout;
+        let deadline = began + self.limit;
         let launched = self.host.spawn(&start)?.answering().await?;
         let agent = launched.greet(deadline).await?;
         self.save(launched, agent, building, inputs, began).await
@@ -87,20 +89,22 @@ impl Builder<'_> {
         source: &ImageSource,
     ) -> Result<Template, TemplateError> {
         let began = Instant::now();
-        let deadline = began + self.host.boot_timeout;
+        let deadline = began + self.limit;
+        refuse_missing_init(&source.image, source.init_mode).await?;
         let building = self.store.begin(&inputs.key())?;
         let name = source.image.name.as_str();
         self.progress.report(&format!("making a template of the image {name}"), Some(0.6));
         let backing = Backing { name: name.to_owned(), layers: vec![source.image.disk.clone()] };
         let bytes = u64::from(source.disk_gb) << 30;
-        let disk = Qcow2Storage.create_from_image(building.dir(), &backing, bytes).await?;
+        Qcow2Storage.create_from_image(building.dir(), &backing, bytes).await?;
+        let disk = layers::of(building.dir()).await?;
         // The machine writes to its RAM file, so it gets a copy of the bare template's.
         let (from, to) = (bare.ram(), building.dir().join(manifest::RAM));
         let copied = tokio::task::spawn_blocking(move || {
             copy_sparse(&from, &to).map_err(FileError::at("copy to", &to))
         });
         copied.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        let start = self.start(inputs, &building, Begin::Restore, Some(disk));
+        let start = self.start(inputs, &building, Begin::Restore, disk);
         let launched = self.host.spawn(&start)?.answering().await?;
         launched.restore(&bare.device_state()).await?;
         let agent = launched.greet(deadline).await?;
@@ -109,14 +113,14 @@ impl Builder<'_> {
         self.save(launched, agent, building, inputs, began).await
     }
 
-    fn start(&self, inputs: &Inputs, building: &Building, begin: Begin, disk: Option<PathBuf>) -> Start {
+    fn start(&self, inputs: &Inputs, building: &Building, begin: Begin, layers: Vec<PathBuf>) -> Start {
         let id = WorkspaceId::random();
         Start {
             id,
             shape: Shape { vcpus: inputs.vcpus, memory_mb: inputs.memory_mb },
             memory: Memory::Recorded(building.dir().join(manifest::RAM)),
             begin,
-            disk,
+            layers,
             run_dir: self.run_root.join(format!("t-{}", id.short())),
             card: None,
             console_log: building.dir().join("console.log"),

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use agentiso_core::config::InitMode;
 use agentiso_core::resources::Resources;
@@ -28,6 +29,13 @@ const STRIKES: u32 = 2;
 
 /// A size whose template cannot be made is not tried again and again.
 const MAX_FAILURES: u32 = 3;
+
+/// What making one template may take, also where `vm.boot_timeout_secs` is less: nobody need wait for it, it has a low
+/// priority, and the slower a host is, the more it needs templates.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Of the time that a boot may take, the part that a machine waits for a template that is being made. Then it boots.
+const WAIT_SHARE: u32 = 2;
 
 /// What a template is wanted for.
 #[derive(Clone, Debug)]
@@ -143,7 +151,8 @@ impl Templates {
         self.core.store.prune(&self.core.inputs, images)
     }
 
-    /// A template that is there, or being made by us right now: who comes second waits for the first.
+    /// A template that is there, or being made by us right now: who comes second waits for the first, but not longer than
+    /// a boot is worth.
     pub(crate) async fn find(&self, wanted: &Wanted) -> Option<Template> {
         if !self.core.enabled {
             return None;
@@ -153,7 +162,8 @@ impl Templates {
             return Some(template);
         }
         let under_way = lock(&self.core.building).get(&inputs.key()).cloned()?;
-        let _finished = under_way.lock().await;
+        let patience = self.core.host.boot_timeout / WAIT_SHARE;
+        let _finished = tokio::time::timeout(patience, under_way.lock()).await.ok()?;
         self.core.store.find(&inputs)
     }
 
@@ -216,16 +226,17 @@ impl Core {
         if let Some(template) = self.store.find(&inputs) {
             return Ok(template);
         }
-        let builder = Builder { host: &self.host, store: &self.store, run_root: &self.run_root, progress };
+        let limit = self.host.boot_timeout.max(BUILD_TIMEOUT);
+        let (host, store, run_root) = (&self.host, &self.store, self.run_root.as_path());
+        let builder = Builder { host, store, run_root, progress, limit };
         let build = async {
             match (&wanted.source, bare) {
                 (Some(source), Some(bare)) => builder.image(&inputs, bare, source).await,
                 (Some(_) | None, _) => builder.bare(&inputs).await,
             }
         };
-        let seconds = self.host.boot_timeout.as_secs();
-        let built = tokio::time::timeout(self.host.boot_timeout, build).await;
-        let template = built.unwrap_or(Err(TemplateError::TimedOut { seconds }))?;
+        let built = tokio::time::timeout(limit, build).await;
+        let template = built.unwrap_or(Err(TemplateError::TimedOut { seconds: limit.as_secs() }))?;
         tracing::info!(key = %template.key, memory_mb = wanted.shape.memory_mb, "a template was made");
         Ok(template)
     }

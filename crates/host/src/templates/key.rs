@@ -34,12 +34,16 @@ pub struct HostInputs {
     pub kernel_sha256: String,
     pub initrd_sha256: String,
     pub kernel_append: String,
+    /// Whether the guest sees the processor's virtualization. Memory of versions that did not note it can be used where
+    /// it does not: what the guest saw then does not work any more, and nothing else has changed.
+    #[serde(default)]
+    pub nested: bool,
 }
 
 impl HostInputs {
     pub(crate) fn new(
         qemu: &Qemu,
-        accelerator: Chosen,
+        (accelerator, nested): (Chosen, bool),
         cpu: &HostCpu,
         (kernel_sha256, initrd_sha256): (String, String),
         kernel_append: &str,
@@ -56,6 +60,7 @@ impl HostInputs {
             kernel_sha256,
             initrd_sha256,
             kernel_append: kernel_append.to_owned(),
+            nested,
         }
     }
 }
@@ -134,6 +139,7 @@ pub(crate) mod tests {
             kernel_sha256: "k".to_owned(),
             initrd_sha256: "i".to_owned(),
             kernel_append: String::new(),
+            nested: false,
         }
     }
 
@@ -158,7 +164,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_input_changes_the_key() {
-        let changes: [fn(&mut Inputs); 14] = [
+        let changes: [fn(&mut Inputs); 15] = [
             |i| i.host.machine_generation += 1,
             |i| i.host.qemu_version.push('x'),
             |i| i.host.qemu_size += 1,
@@ -170,6 +176,7 @@ pub(crate) mod tests {
             |i| i.host.kernel_sha256.push('x'),
             |i| i.host.initrd_sha256.push('x'),
             |i| i.host.kernel_append.push('x'),
+            |i| i.host.nested = true,
             |i| i.vcpus += 1,
             |i| i.memory_mb += 1,
             |i| i.kind = TemplateKind::Bare,

@@ -13,6 +13,7 @@ use super::key::Inputs;
 use crate::disk::DISK_FILE;
 use crate::files::{self, FileError};
 use crate::hex;
+use crate::jail::take_back;
 
 pub(crate) const SCHEMA: u32 = 1;
 pub(crate) const FILE: &str = "manifest.json";
@@ -89,6 +90,8 @@ pub(crate) fn seal(dir: &Path, inputs: Inputs, took: Duration) -> Result<Option<
     for entry in fs::read_dir(dir).map_err(FileError::at("read", dir))? {
         let path = entry.map_err(FileError::at("read", dir))?.path();
         if path.file_name().is_some_and(|name| name == RAM || name == DEVICE_STATE || name == DISK_FILE) {
+            // The user of the machine that wrote it is nobody any more.
+            take_back(&path)?;
             let mode = fs::Permissions::from_mode(FROZEN);
             fs::set_permissions(&path, mode).map_err(FileError::at("freeze", &path))?;
         }

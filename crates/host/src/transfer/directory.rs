@@ -101,7 +101,8 @@ impl TransferDir {
     }
 
     fn beneath(&self, given: &Path, relative: &Path, flags: OFlags) -> Result<OwnedFd, TransferError> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        // A link inside would still be followed by whoever made it: its maker may be a guest, whose directory this was.
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         openat2(&self.directory, relative, flags, Mode::empty(), resolve)
             .map_err(|error| TransferError::resolving(given, &self.path, error))
     }

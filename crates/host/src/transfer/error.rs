@@ -10,11 +10,10 @@ use thiserror::Error;
 /// What is wrong with which path of the host.
 #[derive(Debug, Error)]
 pub enum TransferError {
-    /// Not in the directory, or by way of a link that leads out of it.
+    /// Not in the directory.
     #[error("{} is not inside the transfer directory {}", path.display(), root.display())]
     Outside { path: PathBuf, root: PathBuf },
-    /// The last part of a path is not followed.
-    #[error("{} is a symbolic link, which is not followed", path.display())]
+    #[error("{} leads through a symbolic link, and none is followed inside the transfer directory", path.display())]
     Link { path: PathBuf },
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
@@ -63,7 +62,6 @@ impl TransferError {
         match error {
             Errno::NOENT => Self::Missing { path },
             Errno::XDEV => Self::Outside { path, root: root.to_owned() },
-            // Of the last part, or of a magic link on the way.
             Errno::LOOP => Self::Link { path },
             Errno::INVAL | Errno::NAMETOOLONG => Self::BadName { path },
             other => Self::io(&path, other),

@@ -6,9 +6,9 @@ use std::io::Read;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use agentiso_tree::{Unpacked, unpack};
+use agentiso_tree::{Links, Unpacked, unpack};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, fchmod, fsync, mkdirat, openat, renameat, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, fchmod, fsync, mkdirat, openat, renameat, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -83,12 +83,14 @@ impl TreeSlot {
 
     /// Unpacks an archive that nobody vouches for.
     pub fn fill(&self, archive: impl Read) -> Result<Unpacked, TransferError> {
-        unpack(archive, self.directory.as_fd(), PLAIN_MODES)
+        unpack(archive, self.directory.as_fd(), PLAIN_MODES, Links::Inside)
             .map_err(|source| TransferError::Tree { path: self.place.given.clone(), source })
     }
 
-    /// Puts the directory in its place.
+    /// Puts the directory in its place, once all that is in it would survive a crash of the host.
     pub fn commit(mut self) -> Result<(), TransferError> {
+        // One call for what may be a million files.
+        syncfs(&self.directory).map_err(|error| self.place.error(error))?;
         self.place.take()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentiso_core::address::mac_for;
-use agentiso_core::config::{Accelerator, InitMode};
+use agentiso_core::config::{Accelerator, InitMode, Jail};
 use agentiso_core::ids::{SnapshotId, WorkspaceId};
 use agentiso_core::names::ImageName;
 use agentiso_core::resources::Resources;
@@ -137,6 +137,8 @@ impl TestHost {
             run_dir: dir.path().join("run"),
             probe_file: dir.path().join("probe.json"),
             cgroups: None,
+            jail: Jail::Required,
+            nested: false,
         };
         let hypervisor = Hypervisor::open(settings.clone()).await.unwrap();
         let image = BaseImage {
@@ -163,7 +165,7 @@ impl TestHost {
             base_image: self.image.clone(),
             data_dir: self.dir.path().join("workspaces").join(id.to_string()),
             run_dir: self.settings.run_dir.join(id.short()),
-            card: Card::Socket(self.settings.run_dir.join(format!("n-{}", id.short()))),
+            card: Card::Socket(self.settings.run_dir.join(format!("n-{}.d/s", id.short()))),
             init_mode: InitMode::Fast,
             identity: Identity {
                 hostname: format!("ws-{}", id.short()),
@@ -207,10 +209,12 @@ impl TestHost {
         id
     }
 
-    /// Everything the host has in its run directory.
+    /// Everything the host has in its run directory, but for the places where a daemon would listen for network cards.
     pub(crate) fn run_entries(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.settings.run_dir).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
+        let is_net =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("n-"));
+        entries.map(|entry| entry.path()).filter(|path| !is_net(path)).collect()
     }
 }
 

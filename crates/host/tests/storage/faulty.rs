@@ -134,6 +134,10 @@ impl<L: Layers> Layers for Faulty<L> {
         self.step(dir, || self.inner.adopt(image, dir, layer))
     }
 
+    fn hold(&self, dir: &Path) -> Result<(), DiskError> {
+        self.look(dir, || self.inner.hold(dir))
+    }
+
     fn link(&self, source: &Path, dir: &Path, layer: &LayerName) -> Result<(), DiskError> {
         self.step(dir, || self.inner.link(source, dir, layer))
     }

@@ -14,6 +14,7 @@ mod tree;
 
 pub(crate) use directory::copy_directory;
 pub(crate) use survey::{Correction, Survey};
+pub use tar::unpack_tar;
 pub(crate) use tar::{TarSummary, unpack};
 #[cfg(test)]
 pub(crate) use tree::Attributes;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
-use super::tree::{Stage, StageError};
+use super::tree::{MAX_DEPTH, Stage, StageError};
 use crate::fs_error::At;
 
 const BLOCK: u64 = 4096;
@@ -50,6 +50,10 @@ impl Survey {
         guest: &Path,
         seen: &mut HashSet<u64>,
     ) -> Result<(), StageError> {
+        // A link to a directory leads further down than the path of any entry says.
+        if guest.components().count() > MAX_DEPTH + 1 {
+            return Err(StageError::TooDeep { path: guest.to_owned() });
+        }
         let metadata = host.symlink_metadata().at("inspect", host)?;
         if metadata.is_dir() {
             let mut names = fs::read_dir(host)

@@ -1,10 +1,12 @@
 //! A tar archive into a stage.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use sha2::{Digest, Sha256};
 use tar::{Archive, Entry, EntryType};
@@ -13,6 +15,10 @@ use super::tree::{Attributes, Stage, StageError};
 use crate::decompress;
 
 const XATTR_PREFIX: &str = "SCHILY.xattr.";
+
+/// What may come before the content of one entry: its header, a long name, extended attributes, the map of a sparse file.
+/// The library keeps all of it in memory, and a few bytes of compressed data can stand for any amount of it.
+const MAX_HEADERS: u64 = 1 << 20;
 
 /// What was read, beside the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,17 +36,26 @@ pub(crate) fn unpack(
     wanted: &dyn Fn(&Path) -> bool,
 ) -> Result<TarSummary, StageError> {
     let unreadable = |source| StageError::Unreadable { source };
-    let stream = Hashing { inner: decompress::reader(file).map_err(unreadable)?, hash: Sha256::new() };
-    let mut archive = Archive::new(stream);
+    let headers_left = Rc::new(Cell::new(None));
+    let inner = decompress::reader(file).map_err(unreadable)?;
+    let mut archive =
+        Archive::new(Hashing { inner, hash: Sha256::new(), headers_left: Rc::clone(&headers_left) });
+    let mut all = archive.entries().map_err(unreadable)?;
     let mut entries = 0;
-    for entry in archive.entries().map_err(unreadable)? {
+    loop {
+        headers_left.set(Some(MAX_HEADERS));
+        let Some(entry) = all.next() else { break };
+        headers_left.set(None);
         let mut entry = entry.map_err(unreadable)?;
         entries += 1;
         let path = entry.path().map_err(unreadable)?.into_owned();
         if wanted(&path) {
             place(stage, &mut entry, &path)?;
         }
+        // The library would skip what is left of it while it looks for the next header.
+        io::copy(&mut entry, &mut io::sink()).map_err(unreadable)?;
     }
+    headers_left.set(None);
     if entries == 0 {
         return Err(unreadable(io::Error::other("it is empty, or not a tar archive")));
     }
@@ -48,6 +63,13 @@ pub(crate) fn unpack(
     io::copy(&mut stream, &mut io::sink()).map_err(unreadable)?;
     let sha256 = stream.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(TarSummary { sha256, entries })
+}
+
+/// Unpacks a tar into a new directory, as the import of an image does before it makes a disk, and says how many entries
+/// it has. Nothing outside of the directory is touched, whatever is in the archive.
+pub fn unpack_tar(file: File, directory: &Path) -> Result<u64, StageError> {
+    let mut stage = Stage::create(directory, 0)?;
+    Ok(unpack(&mut stage, file, &|_| true)?.entries)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "kinds that are not files are left out, future ones too")]
@@ -107,11 +129,17 @@ fn is_kept_xattr(name: &str) -> bool {
 struct Hashing<R> {
     inner: R,
     hash: Sha256,
+    /// What may still be read before the next content; `None` while content is read.
+    headers_left: Rc<Cell<Option<u64>>>,
 }
 
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
+        if let Some(left) = self.headers_left.get() {
+            let left = left.checked_sub(read as u64);
+            self.headers_left.set(Some(left.ok_or_else(|| io::Error::other("a header is too long"))?));
+        }
         self.hash.update(&buffer[..read]);
         Ok(read)
     }

@@ -194,3 +194,52 @@ fn rewriting_keeps_owner_and_mode() {
     assert_eq!(stage.read("etc/shadow").unwrap(), Some(b"new".to_vec()));
     assert!(stage.attributes.values().any(|attributes| *attributes == shadow));
 }
+
+#[test]
+fn headers_without_end_are_refused() {
+    let long = vec![b'a'; 2 << 20];
+    for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+        let dir = tempfile::tempdir().unwrap();
+        let hostile = Hostile::new().add(kind, "long", "", &long).file("after", b"x");
+        let error = hostile.unpack(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("a header is too long"), "{error}");
+    }
+    // Content may be of any length, also where it is left out.
+    let dir = tempfile::tempdir().unwrap();
+    let fifo =
+        Hostile::new().add(tar::EntryType::Fifo, "pipe", "", &long).file("large", &long).file("after", b"x");
+    assert!(fifo.unpack(dir.path()).unwrap().contains("after"));
+}
+
+fn empty_file() -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(0);
+    header
+}
+
+#[test]
+fn directories_without_end_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut deep = Hostile::new();
+    let mut header = empty_file();
+    deep.0.append_data(&mut header, "d/".repeat(300) + "file", std::io::empty()).unwrap();
+    assert!(matches!(deep.unpack(dir.path()), Err(StageError::TooDeep { .. })));
+
+    // A link leads further down than any path of the archive says.
+    let dir = tempfile::tempdir().unwrap();
+    let mut linked = Hostile::new();
+    let mut header = empty_file();
+    linked.0.append_data(&mut header.clone(), "d/".repeat(200) + "file", std::io::empty()).unwrap();
+    header.set_entry_type(tar::EntryType::Symlink);
+    linked.0.append_link(&mut header.clone(), "down", "d/".repeat(200)).unwrap();
+    header.set_entry_type(tar::EntryType::Regular);
+    linked
+        .0
+        .append_data(&mut header, "down/".to_owned() + &"d/".repeat(200) + "file", std::io::empty())
+        .unwrap();
+    let stage = linked.unpack(dir.path()).unwrap();
+    assert!(matches!(Survey::take(&stage), Err(StageError::TooDeep { .. })));
+}

@@ -21,6 +21,8 @@ use crate::publish::create_private_dir;
 /// More than any root filesystem, less than what fills a host by accident (or by a decompression bomb).
 pub(crate) const MAX_CONTENT_BYTES: u64 = 64 << 30;
 pub(crate) const MAX_ENTRIES: u64 = 4_000_000;
+/// Directories within each other. Finished trees are walked through by functions that call themselves.
+pub(crate) const MAX_DEPTH: usize = 256;
 /// The kernel may ask to look again while a path is being renamed; nobody renames here, so few tries suffice.
 const RESOLVE_TRIES: usize = 8;
 
@@ -36,6 +38,8 @@ pub enum StageError {
     DanglingLink { path: PathBuf, target: PathBuf },
     #[error("the archive holds both a directory and something else at {path:?}")]
     Clash { path: PathBuf },
+    #[error("the archive has more than {MAX_DEPTH} directories within each other at {path:?}")]
+    TooDeep { path: PathBuf },
     #[error("the contents are larger than {} GiB", MAX_CONTENT_BYTES >> 30)]
     TooLarge,
     #[error("there are more than {MAX_ENTRIES} files")]
@@ -367,6 +371,10 @@ fn normal(path: &Path) -> Result<PathBuf, StageError> {
             Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
             Component::ParentDir => return Err(StageError::Escapes { path: path.to_owned() }),
         }
+    }
+    if result.components().count() > MAX_DEPTH {
+        let path = result.components().take(MAX_DEPTH).collect();
+        return Err(StageError::TooDeep { path });
     }
     Ok(result)
 }

@@ -30,8 +30,12 @@ const ALLOW_DOMAINS: Texts = Texts {
     max_items: MAX_RULES,
     max: MAX_RULE,
 };
-const DENY_DOMAINS: Texts =
-    Texts { name: "deny_domains", about: "Names that stay closed.", max_items: MAX_RULES, max: MAX_RULE };
+const DENY_DOMAINS: Texts = Texts {
+    name: "deny_domains",
+    about: "Names that stay closed, and with them whatever hides its name.",
+    max_items: MAX_RULES,
+    max: MAX_RULE,
+};
 const ALLOW_CIDRS: Texts = Texts {
     name: "allow_cidrs",
     about: "Addresses open by number, the only way to private ones: \"10.0.0.0/8:5432\".",

@@ -5,15 +5,21 @@ use serde_json::{Value, json};
 use super::shared::WORKSPACE;
 use super::view::schema;
 use crate::answer::Answer;
-use crate::args::{Invalid, Reader, Slot};
+use crate::args::{Flag, Invalid, Reader, Slot};
 use crate::registry::{Call, Hints, Running, Tool};
+
+const FORCE: Flag = Flag {
+    name: "force",
+    about: "Also one of a session that is still there but made no call for 60 s.",
+    default: Some(false),
+};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_destroy",
     title: "Destroy a workspace",
     description: "Delete a workspace with its disk and snapshots, for good. To keep the disk use \
                   workspace_stop.",
-    slots: &[Slot::Target(&WORKSPACE)],
+    slots: &[Slot::Target(&WORKSPACE), Slot::Optional(&FORCE)],
     output,
     hints: Hints { read_only: false, destructive: true, idempotent: false },
     prepare,
@@ -25,10 +31,11 @@ fn output() -> Value {
 
 fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let workspace = args.target(&WORKSPACE, &call.implied);
-    let workspace = args.finish(workspace)?;
+    let force = args.optional(&FORCE);
+    let (workspace, force) = args.finish((|| Some((workspace?, force?.unwrap_or(false))))())?;
     Ok(Box::pin(async move {
         call.progress.report("removing the machine and its disk", None);
-        let info = call.session.destroy(&workspace).await?;
+        let info = call.session.destroy_by_force(&workspace, force).await?;
         Ok(Answer::text(
             format!("Workspace {} ({}) destroyed.", info.name, info.id),
             json!({ "workspace_id": info.id, "name": info.name, "destroyed": true }),

@@ -1,6 +1,6 @@
 //! `workspace_info`: everything about one workspace.
 
-use agentiso_daemon::WorkspaceInfo;
+use agentiso_daemon::{WorkspaceInfo, jail_of};
 use serde_json::{Value, json};
 
 use super::shared::WORKSPACE;
@@ -27,7 +27,7 @@ fn output() -> Value {
         "base_image": schema::text(), "ip": schema::text(), "owned": schema::flag(), "resources": schema::object(),
         "network": schema::object(), "snapshots": schema::list(), "created_at": schema::text(),
         "disk_used_bytes": optional, "disk_volsize_bytes": optional, "stop_reason": schema::optional_text(),
-        "forked_from": schema::optional("object"), "team": schema::optional_text(),
+        "forked_from": schema::optional("object"), "team": schema::optional_text(), "jail": schema::optional_text(),
     })
 }
 
@@ -70,6 +70,8 @@ pub(crate) fn view_of(info: &WorkspaceInfo) -> Value {
         ("stop_reason", info.stop_reason.clone().map(Value::from)),
         ("forked_from", info.forked_from.as_ref().map(view::forked_from)),
         ("team", info.team.as_ref().map(|team| team.as_str().into())),
+        // What the kernel says of the process, whoever started it.
+        ("jail", info.pid.and_then(jail_of).map(|jail| jail.as_str().into())),
     ];
     for (key, value) in optional {
         if let Some(value) = value {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::shared::MAX_COMMAND;
 use super::view::schema;
 use crate::answer::{Answer, Failure};
-use crate::args::{GitWord, Image, Integer, Invalid, NewName, Reader, Slot, Texts};
+use crate::args::{Flag, GitWord, Image, Integer, Invalid, NewName, Policy, Reader, Slot, Texts};
 use crate::registry::{Call, Hints, Running, Tool};
 
 const DEFAULT_TIMEOUT_SECS: u64 = 300;
@@ -31,18 +31,26 @@ const TIMEOUT_SECS: Integer = Integer {
     max: 86_400,
     default: Some(DEFAULT_TIMEOUT_SECS),
 };
+const NETWORK_POLICY: Policy = Policy {
+    name: "network_policy",
+    about: "What it may reach meanwhile, as network_policy takes it. Default: the internet.",
+};
+const KEEP_NETWORK: Flag =
+    Flag { name: "keep_network", about: "Leave that open afterwards, for forks too.", default: Some(false) };
 
 pub(crate) const TOOL: Tool = Tool {
     name: "workspace_prepare",
     title: "Prepare a workspace",
-    description: "Make a workspace to fork from: internet on, a repository cloned, commands run, snapshot golden \
-                  taken. Answers at once if that was done before.",
+    description: "Make a workspace to fork from: a repository cloned, commands run, snapshot golden taken. It has \
+                  internet meanwhile and is as closed as before afterwards. Answers at once if that was done before.",
     slots: &[
         Slot::Required(&NAME),
         Slot::Optional(&BASE_IMAGE),
         Slot::Optional(&GIT_URL),
         Slot::Optional(&SETUP_COMMANDS),
         Slot::Optional(&TIMEOUT_SECS),
+        Slot::Optional(&NETWORK_POLICY),
+        Slot::Optional(&KEEP_NETWORK),
     ],
     output,
     hints: Hints { read_only: false, destructive: false, idempotent: true },
@@ -62,6 +70,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
     let git_url = args.optional(&GIT_URL);
     let setup_commands = args.optional(&SETUP_COMMANDS);
     let timeout = args.optional(&TIMEOUT_SECS);
+    let network = args.optional(&NETWORK_POLICY);
+    let keep_network = args.optional(&KEEP_NETWORK);
     let request = args.finish((|| {
         Some(PrepareRequest {
             name: name?,
@@ -69,6 +79,8 @@ fn prepare(mut args: Reader, call: Call) -> Result<Running, Invalid> {
             git_url: git_url?,
             setup_commands: setup_commands?.unwrap_or_default(),
             timeout: Duration::from_secs(timeout?.unwrap_or(DEFAULT_TIMEOUT_SECS)),
+            network: network?.unwrap_or_else(PrepareRequest::internet),
+            keep_network: keep_network?.unwrap_or(false),
         })
     })())?;
     Ok(Box::pin(run(request, call)))

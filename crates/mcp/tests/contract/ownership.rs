@@ -74,12 +74,34 @@ async fn who_owned_what_is_known_after_a_restart_and_can_be_had_at_once() {
     owner.close().await;
     let world = world.restarted().await;
     let mut next = another(&world).await;
-    let refused = next.call("workspace_info", json!({"workspace_id": "a"})).await;
-    assert_eq!(code(&refused), "not_owned", "{refused}");
     let destroyed = next.call("workspace_destroy", json!({"workspace_id": "a"})).await;
     assert!(text(&destroyed).contains("destroyed"), "{destroyed}");
     let adopted = compact(&next.call("workspace_adopt", json!({})).await);
     assert_eq!((&adopted["adopted_count"], &adopted["adopted"][0]["name"]), (&json!(1), &json!("b")));
+}
+
+#[tokio::test]
+async fn first_call_adopts_an_ownerless_workspace() {
+    let (world, mut owner) = connected().await;
+    for name in ["a", "b"] {
+        create(&mut owner, name).await;
+    }
+    let mut next = another(&world).await;
+    let (run, note) = (json!({"workspace_id": "a", "command": "true"}), "/structuredContent/note");
+    let refused = next.call("exec", run.clone()).await;
+    assert_eq!(code(&refused), "not_owned", "its owner is connected: {refused}");
+    owner.close().await;
+    let done = next.call("exec", run.clone()).await;
+    assert_eq!(code(&done), "", "{done}");
+    let told = done.pointer(note).and_then(Value::as_str).unwrap_or_default();
+    assert_eq!(told, "Adopted, because its session has ended: a.");
+    let again = next.call("exec", run).await;
+    assert_eq!(again.pointer(note), None, "it is told once: {again}");
+    let both = json!({"workspace_ids": ["a", "b"], "commands": "true"});
+    let told = next.call("exec_parallel", both).await;
+    assert!(told.pointer(note).is_some_and(|note| note.as_str().unwrap().ends_with(": b.")), "{told}");
+    let third = another(&world).await.call("workspace_info", json!({"workspace_id": "b"})).await;
+    assert_eq!(code(&third), "not_owned", "{third}");
 }
 
 async fn sized(client: &mut Client, memory_mb: u64, disk_gb: u64) -> Value {

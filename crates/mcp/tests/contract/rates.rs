@@ -26,10 +26,14 @@ async fn what_makes_machines_counts_once_per_call_and_preparing_does_not() {
     let tasks = json!([{"name": "a", "command": "echo x"}, {"name": "b", "command": "echo x"}]);
     let swarm = json!({"golden_workspace": "gold", "snapshot_name": "golden", "tasks": tasks});
     let team = json!({"action": "create", "name": "t", "roles": [{"name": "a", "role": "r"}]});
-    // Three at once: one each, whatever the number of machines.
+    // Twenty at once: one each, whatever the number of machines.
     free(&mut client, "workspace_fork", fork.clone()).await;
     free(&mut client, "swarm_run", swarm.clone()).await;
     free(&mut client, "team", team.clone()).await;
+    for _ in 3..20 {
+        free(&mut client, "workspace_create", json!({"name": "brief", "memory_mb": 128})).await;
+        free(&mut client, "workspace_destroy", json!({"workspace_id": "brief"})).await;
+    }
     limited(&mut client, "workspace_create", json!({"name": "late"})).await;
     limited(&mut client, "workspace_fork", fork).await;
     limited(&mut client, "swarm_run", swarm).await;
@@ -41,23 +45,26 @@ async fn what_makes_machines_counts_once_per_call_and_preparing_does_not() {
 async fn what_a_call_costs_is_told_with_the_figures_of_the_contract() {
     let world = support::world_with("").await;
     let mut client = Client::initialized(world.session(), "full", false).await;
-    let mut until_refused = async |tool: &str, arguments: &dyn Fn(usize) -> Value| {
-        for number in 0..1000 {
-            let answer = client.call(tool, arguments(number)).await;
-            match code(&answer) {
-                "" => {}
-                "rate_limited" => return (number, text(&answer).to_owned()),
-                _ => panic!("{tool}: {answer}"),
-            }
-        }
-        panic!("{tool} is not limited")
-    };
-    let named = |number: usize| json!({"name": format!("w{number}"), "memory_mb": 128, "disk_gb": 1});
-    let (made, refused) = until_refused("workspace_create", &named).await;
+    let small = |name: &str| json!({"name": name, "memory_mb": 128, "disk_gb": 1});
+    free(&mut client, "workspace_create", small("w")).await;
     // Some come back while the others are made, on a slow host more of them.
-    assert!(made >= 3 && refused.contains("5 per minute"), "{made}: {refused}");
-    let (ran, refused) = until_refused("exec", &|_| json!({"workspace_id": "w0", "command": "echo x"})).await;
-    assert!(ran >= 10 && refused.contains("60 per minute"), "{ran}: {refused}");
+    let mut refusals = Vec::new();
+    for (tool, arguments, least) in [
+        ("exec", json!({"workspace_id": "w", "command": "echo x"}), 100),
+        ("workspace_create", small("brief"), 19),
+    ] {
+        for number in 0..1000 {
+            let answer = client.call(tool, arguments.clone()).await;
+            if code(&answer) == "rate_limited" {
+                assert!(number >= least, "{tool}: {number}");
+                refusals.push(text(&answer).to_owned());
+                break;
+            }
+            assert_eq!(code(&answer), "", "{tool}: {answer}");
+            client.call("workspace_destroy", json!({"workspace_id": "brief"})).await;
+        }
+    }
+    assert!(refusals[0].contains("60 per minute") && refusals[1].contains("5 per minute"), "{refusals:?}");
 }
 
 #[tokio::test]
@@ -71,7 +78,10 @@ async fn commands_count_once_for_each_workspace_and_asking_for_them_does_not() {
     };
     let parallel = |count: usize| json!({"workspace_ids": vec!["a"; count], "commands": "echo x"});
     let start = on(json!({"action": "start", "command": "echo x"}));
-    free(&mut client, "exec_parallel", parallel(7)).await;
+    for _ in 0..4 {
+        free(&mut client, "exec_parallel", parallel(20)).await;
+    }
+    free(&mut client, "exec_parallel", parallel(17)).await;
     free(&mut client, "exec_background", start.clone()).await;
     free(&mut client, "exec_background", on(json!({"command": "echo x"}))).await;
     limited(&mut client, "exec_parallel", parallel(2)).await;

@@ -56,6 +56,8 @@ async fn four_workers_are_there_at_once_unless_a_call_says_otherwise() {
 #[tokio::test]
 async fn workers_may_what_the_golden_workspace_may_unless_a_call_says_otherwise() {
     let (_world, mut client) = prepared().await;
+    let open = json!({"workspace_id": "gold", "allow_internet": true});
+    compact(&client.call("network_policy", open).await);
     create(&mut client, "shut").await;
     let shut = json!({"workspace_id": "shut", "action": "create", "name": "golden"});
     compact(&client.call("snapshot", shut).await);

@@ -16,7 +16,7 @@ use agentiso_core::resources::Resources;
 use agentiso_daemon::machines::{
     About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, ExitReason,
     Exported, GuestAgent, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
-    SizesOf, SnapshotFailure, SnapshotTaken, SpawnHook, Target, VolumeUsage,
+    SizesOf, SnapshotFailure, SnapshotTaken, SpawnHook, Stray, Target, VolumeUsage,
 };
 use agentiso_daemon::{HostFacts, Progress, Rung, SnapshotDiff, TemplateInfo};
 use futures::FutureExt;
@@ -184,6 +184,7 @@ impl Machines for FakeMachines {
         &'a self,
         spec: &'a MachineSpec,
         snapshot: SnapshotId,
+        _cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move { Ok(self.disks.diff(spec.id, snapshot)) }.boxed()
     }
@@ -214,14 +215,17 @@ impl Machines for FakeMachines {
 
     fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
         self.disks.erase(spec.id);
+        // What describes it goes with it.
+        let _ = std::fs::remove_dir_all(&spec.data_dir);
         async { Ok(()) }.boxed()
     }
 
-    fn remove_strays<'a>(
-        &'a self,
-        _: &'a (dyn Fn(&str) -> bool + Send + Sync),
-    ) -> BoxFuture<'a, Vec<String>> {
-        async { Vec::new() }.boxed()
+    fn strays(&self) -> Vec<Stray> {
+        Vec::new()
+    }
+
+    fn end_stray<'a>(&'a self, _: &'a Stray) -> BoxFuture<'a, Result<(), String>> {
+        async { Ok(()) }.boxed()
     }
 
     fn prepare<'a>(&'a self, _: &'a ImageName, _: Resources) -> BoxFuture<'a, Result<(), BootFailure>> {
@@ -291,7 +295,11 @@ impl Machine for FakeMachine {
         async move { self.disks.delete(self.id, snapshot) }.boxed()
     }
 
-    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>> {
+    fn diff<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        _cancelled: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move { Ok(self.disks.diff(self.id, snapshot)) }.boxed()
     }
 

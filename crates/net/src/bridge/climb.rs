@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use rustix::net::sockopt::set_tcp_keepidle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::gateway::flow::{End, PATIENCE};
+use crate::gateway::flow::End;
 use crate::gateway::gate::{Gate, Offer};
 use crate::gateway::settings::ASKED_AT_THE_END;
 use crate::rules::Refusal;
 
-/// For each direction of each connection.
+/// For each direction of each connection, while there are few.
 pub(super) const BUFFER: usize = 64 << 10;
 
 /// Carries what the guest says, as far as it has said whom it is for. Gives back the end that says nothing any more.
@@ -25,19 +25,22 @@ pub(super) async fn climb<'a>(
     mut host: WriteHalf<'_>,
     count: &AtomicU64,
     ear: &Ear,
+    space: &mut [u8],
 ) -> Result<ReadHalf<'a>, End> {
-    let mut space = vec![0; BUFFER];
-    let mut patience = None;
+    let mut patience: Option<Instant> = None;
     loop {
-        patience = gate.is_impatient().then(|| patience.unwrap_or_else(|| Instant::now() + PATIENCE));
+        patience = gate.patience().map(|wait| {
+            let until = Instant::now() + wait;
+            patience.map_or(until, |before| before.min(until))
+        });
         let read = async {
             match patience {
-                Some(until) => until_then(until, guest.read(&mut space)).await,
-                None => Some(guest.read(&mut space).await),
+                Some(until) => until_then(until, guest.read(space)).await,
+                None => Some(guest.read(space).await),
             }
         };
         let waits = gate.is_waiting();
-        let read = watched(gate, async {
+        let read = watched(gate, ear, async {
             tokio::select! {
                 biased;
                 () = ear.news.notified(), if waits => None,
@@ -55,6 +58,7 @@ pub(super) async fn climb<'a>(
         };
         let mut up = Up { gate, host: &mut host, count, ear };
         up.offer(&space[..length.unwrap_or(0)]).await?;
+        ear.admit(!up.gate.needs_name());
         if length == Some(0) {
             up.end().await?;
             let _ = host.shutdown().await;
@@ -92,7 +96,7 @@ impl Up<'_, '_> {
                     }
                     Offer::Held(0) if self.ear.is_over() => return Err(End::HostReset),
                     Offer::Held(0) => {
-                        watched(self.gate, self.ear.news.notified()).await.map_err(End::Refused)?
+                        watched(self.gate, self.ear, self.ear.news.notified()).await.map_err(End::Refused)?
                     }
                     Offer::Held(count) => bytes = &bytes[count..],
                 }
@@ -105,7 +109,7 @@ impl Up<'_, '_> {
         self.gate.end().map_err(End::Refused)?;
         self.offer(&[]).await?;
         while !self.gate.is_empty() && !self.ear.is_over() {
-            watched(self.gate, self.ear.news.notified()).await.map_err(End::Refused)?;
+            watched(self.gate, self.ear, self.ear.news.notified()).await.map_err(End::Refused)?;
             self.offer(&[]).await?;
             self.gate.end().map_err(End::Refused)?;
         }
@@ -113,7 +117,7 @@ impl Up<'_, '_> {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let written = watched(self.gate, self.host.write_all(bytes)).await.map_err(End::Refused)?;
+        let written = watched(self.gate, self.ear, self.host.write_all(bytes)).await.map_err(End::Refused)?;
         written.map_err(|_| End::HostReset)?;
         self.count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -121,18 +125,35 @@ impl Up<'_, '_> {
 }
 
 /// What the server says, for a gate that waits for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ear {
     /// What it has said since the gate was told, as far as that matters.
     said: Mutex<Option<Vec<u8>>>,
     /// It says no more.
     over: AtomicBool,
     news: Notify,
+    /// Whether the guest may hear it: not before it has shown a name, where it must.
+    admitted: watch::Sender<bool>,
 }
 
 impl Ear {
     /// More than a gate looks at.
     const ENOUGH: usize = 32 << 10;
+
+    pub(super) fn of(gate: &Gate) -> Self {
+        let admitted = watch::Sender::new(!gate.needs_name());
+        Self { said: Mutex::default(), over: AtomicBool::new(false), news: Notify::new(), admitted }
+    }
+
+    fn admit(&self, admitted: bool) {
+        self.admitted.send_if_modified(|before| std::mem::replace(before, admitted) != admitted);
+    }
+
+    /// Returns when the guest may hear what the server says.
+    pub(super) async fn admitted(&self) {
+        // The sender lives as long as this does.
+        let _ = self.admitted.subscribe().wait_for(|admitted| *admitted).await;
+    }
 
     /// Before the guest hears it.
     pub(super) fn hear(&self, bytes: &[u8]) {
@@ -165,12 +186,19 @@ async fn until_then<T>(until: Instant, work: impl Future<Output = T>) -> Option<
 }
 
 /// Does something for as long as the policy allows the flow.
-pub(super) async fn watched<T>(gate: &mut Gate, work: impl Future<Output = T>) -> Result<T, Refusal> {
+pub(super) async fn watched<T>(
+    gate: &mut Gate,
+    ear: &Ear,
+    work: impl Future<Output = T>,
+) -> Result<T, Refusal> {
     let mut work = pin!(work);
     loop {
         tokio::select! {
             biased;
-            () = gate.changed() => gate.judge_again()?,
+            () = gate.changed() => {
+                gate.judge_again()?;
+                ear.admit(!gate.needs_name());
+            }
             done = &mut work => return Ok(done),
         }
     }

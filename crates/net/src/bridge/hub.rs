@@ -77,6 +77,15 @@ impl Hub {
         self.count_no_more(place);
     }
 
+    /// Removes what an earlier daemon left of machines that are gone. A machine has its place before it has a port, so under
+    /// this lock no port is without its place.
+    pub(crate) fn sweep(&self) -> Result<(), BridgeError> {
+        let mut wiring = self.wiring();
+        let places = self.all();
+        let wanted: Vec<_> = places.iter().map(|place| place.plug()).collect();
+        wiring.sweep(&wanted)
+    }
+
     /// Writes the rules of all machines anew because those of one have changed. If that cannot be done, this one is
     /// taken off the bridge: what it was allowed before may not be allowed any more.
     pub(crate) fn changed(&self, place: &Place) {

@@ -11,6 +11,7 @@ const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const NEW_NEIGHBOUR: u16 = 28;
 const DELETE_NEIGHBOUR: u16 = 29;
+const GET_NEIGHBOUR: u16 = 30;
 
 /// `NLM_F_REPLACE`, `NLM_F_EXCL`, `NLM_F_CREATE`.
 const REPLACE: u16 = 0x100;
@@ -22,6 +23,12 @@ const AF_BRIDGE: u8 = 7;
 
 /// The length of `struct ifinfomsg`.
 const LINK_HEAD: usize = 16;
+
+/// The length of `struct ndmsg`.
+const NEIGHBOUR_HEAD: usize = 12;
+
+/// `NUD_PERMANENT`.
+const PERMANENT: u16 = 0x80;
 
 mod attribute {
     pub(super) const ADDRESS: u16 = 1;
@@ -126,11 +133,22 @@ impl Links {
 
     /// Which card an address is at, so that nobody has to be asked and nobody can answer falsely.
     pub(crate) fn set_neighbour(&mut self, index: u32, address: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
-        /// `NUD_PERMANENT`.
-        const PERMANENT: u16 = 0x80;
         let mut message = neighbour_message(NEW_NEIGHBOUR, AF_INET, index, PERMANENT, 0);
         message.bytes(1, &address.octets()).bytes(2, &mac);
         self.0.request(message)
+    }
+
+    /// The addresses that were fixed at a link.
+    pub(crate) fn fixed_neighbours(&mut self, index: u32) -> io::Result<Vec<Ipv4Addr>> {
+        let listed = self.0.list(neighbour_message(GET_NEIGHBOUR, AF_INET, 0, 0, 0))?;
+        let fixed = listed.iter().filter_map(|message| {
+            let head: &[u8; NEIGHBOUR_HEAD] = message.body.first_chunk()?;
+            let at = u32::from_ne_bytes([head[4], head[5], head[6], head[7]]);
+            let is_fixed = u16::from_ne_bytes([head[8], head[9]]) & PERMANENT != 0;
+            let address: [u8; 4] = message.attributes(NEIGHBOUR_HEAD).get(1)?.try_into().ok()?;
+            (head[0] == AF_INET && at == index && is_fixed).then(|| Ipv4Addr::from(address))
+        });
+        Ok(fixed.collect())
     }
 
     pub(crate) fn forget_neighbour(&mut self, index: u32, address: Ipv4Addr) -> io::Result<()> {

@@ -117,6 +117,11 @@ impl Bridge {
         Ok(Port::new(place, self.hub.clone(), Handle::current()))
     }
 
+    /// Removes the ports and addresses that an earlier daemon left and whose machines are gone.
+    pub fn sweep(&self) -> Result<(), BridgeError> {
+        self.hub.sweep()
+    }
+
     /// Ends what is served and removes what is in the kernel. For when all machines are gone.
     pub fn close(&self) {
         self.ended.cancel();

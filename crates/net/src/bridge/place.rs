@@ -16,6 +16,7 @@ use super::flows::Ledger;
 use super::named::{self, Said};
 use super::render::{Guest, Named};
 use super::wiring::Plug;
+use crate::budget::Budget;
 use crate::gateway::settings::QUERIES;
 use crate::gateway::{Limits, Seat};
 use crate::life::Life;
@@ -43,6 +44,8 @@ pub(crate) struct Place {
     pub(crate) flows: Arc<Semaphore>,
     pub(crate) connecting: Arc<Semaphore>,
     pub(crate) queries: Arc<Semaphore>,
+    /// Memory of the connections that we carry for it.
+    pub(crate) budget: Budget,
     pub(crate) tasks: TaskTracker,
     pub(crate) ended: CancellationToken,
     /// What the machine that has the place has going on.
@@ -89,6 +92,7 @@ impl Place {
             flows: Arc::new(Semaphore::new(limits.flows)),
             connecting: Arc::new(Semaphore::new(limits.connecting)),
             queries: Arc::new(Semaphore::new(QUERIES)),
+            budget: Budget::default(),
             tasks: TaskTracker::new(),
             life: Mutex::new(Life::within(&ended)),
             vacant: AtomicBool::new(false),

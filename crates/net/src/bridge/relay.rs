@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::climb::{BUFFER, Ear, climb, watched};
 use super::hub::Hub;
 use super::place::Place;
+use crate::budget::Buffers;
 use crate::gateway::account::Account;
 use crate::gateway::flow::End;
 use crate::gateway::gate::Gate;
@@ -79,6 +80,13 @@ async fn carry(hub: &Hub, place: &Place, guest: TcpStream, guest_port: u16, to: 
         let limit = hub.settings.limits.connecting;
         return refused(format!("{limit} connections wait for their servers, which is the VM's limit"));
     };
+    let mut buffers = match place.budget.buffers(BUFFER) {
+        Ok(buffers) => buffers,
+        Err(problem) => {
+            reset(&guest);
+            return refused(format!("there is no room for another connection: {problem}"));
+        }
+    };
     let mut account = Account::opened(&place.log, Transport::Tcp, guest_port, to, gate.rule(), gate.name());
     let connected = timeout(hub.settings.connect_deadline, hub.settings.dialer.connect(to)).await;
     drop(connecting);
@@ -97,7 +105,7 @@ async fn carry(hub: &Hub, place: &Place, guest: TcpStream, guest_port: u16, to: 
         }
     };
     let mut flow = Flow { gate, up: AtomicU64::new(0), down: AtomicU64::new(0) };
-    let end = flow.run(Ends { guest, host, finished: false }).await;
+    let end = flow.run(Ends { guest, host, finished: false }, &mut buffers).await;
     if let Some(name) = flow.gate.name() {
         account.names(name);
     }
@@ -118,25 +126,26 @@ struct Flow {
 
 impl Flow {
     /// Carries bytes until both sides have ended, and tells both how.
-    async fn run(&mut self, mut ends: Ends) -> End {
+    async fn run(&mut self, mut ends: Ends, buffers: &mut Buffers) -> End {
         // How soon small pieces are sent, and how soon a machine that is gone is missed.
         let _ = ends.guest.set_nodelay(true);
         let _ = set_socket_keepalive(&ends.guest, true);
         let _ = set_tcp_keepidle(&ends.guest, KEEP_ALIVE);
-        let end = self.both(&mut ends.guest, &mut ends.host).await;
+        let end = self.both(&mut ends.guest, &mut ends.host, buffers).await;
         ends.finished = matches!(end, End::Finished);
         end
     }
 
-    async fn both(&mut self, guest: &mut TcpStream, host: &mut TcpStream) -> End {
+    async fn both(&mut self, guest: &mut TcpStream, host: &mut TcpStream, buffers: &mut Buffers) -> End {
         let Self { gate, up, down } = self;
-        let ear = Ear::default();
+        let ear = Ear::of(gate);
         let (guest_says, guest_hears) = guest.split();
         let (host_says, host_hears) = host.split();
-        let mut down = pin!(pour(host_says, guest_hears, down, &ear));
+        let (climbing, pouring) = buffers.split();
+        let mut down = pin!(pour(host_says, guest_hears, down, &ear, pouring));
         let mut host_ended = false;
         let guest = {
-            let mut up = pin!(climb(gate, guest_says, host_hears, up, &ear));
+            let mut up = pin!(climb(gate, guest_says, host_hears, up, &ear, climbing));
             loop {
                 // Refusals come from the guest's side, so it has its turn first.
                 tokio::select! {
@@ -158,7 +167,7 @@ impl Flow {
         }
         tokio::select! {
             biased;
-            poured = watched(gate, down) => match poured {
+            poured = watched(gate, &ear, down) => match poured {
                 Err(refusal) => End::Refused(refusal),
                 Ok(Ok(())) => End::Finished,
                 Ok(Err(Side::From)) => End::HostReset,
@@ -199,10 +208,13 @@ async fn pour(
     mut to: WriteHalf<'_>,
     count: &AtomicU64,
     ear: &Ear,
+    space: &mut [u8],
 ) -> Result<(), Side> {
-    let mut space = vec![0; BUFFER];
     loop {
-        let length = from.read(&mut space).await.map_err(|_| Side::From)?;
+        ear.admitted().await;
+        let length = from.read(space).await.map_err(|_| Side::From)?;
+        // The policy may have changed while nothing was said.
+        ear.admitted().await;
         if length == 0 {
             ear.end();
             // It fails only if the connection is gone, which the other direction tells.

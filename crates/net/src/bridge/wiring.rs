@@ -160,6 +160,35 @@ impl Wiring {
         }
     }
 
+    /// Removes the ports and addresses of all machines but these: those of an earlier daemon that are gone by now. A port to
+    /// which a machine is still connected stays, with its address.
+    pub(crate) fn sweep(&mut self, wanted: &[Plug<'_>]) -> Result<(), BridgeError> {
+        let mut in_use = false;
+        for link in self.links.all().doing(|| "list links".to_owned())?.iter().filter(|link| is_ours(link)) {
+            if wanted.iter().any(|plug| plug.tap == link.name) {
+                continue;
+            }
+            match link.carrier {
+                true => in_use = true,
+                false => {
+                    self.links.remove(link.index).doing(|| format!("remove {}", link.name))?;
+                    tracing::warn!(device = link.name, "removed a port of a machine that is gone");
+                }
+            }
+        }
+        // Which of the addresses it has, nobody knows.
+        if in_use {
+            return Ok(());
+        }
+        for address in self.links.fixed_neighbours(self.bridge).doing(|| "list neighbours".to_owned())? {
+            if !wanted.iter().any(|plug| plug.address == address) {
+                let forgotten = self.links.forget_neighbour(self.bridge, address);
+                forgotten.doing(|| format!("forget the address {address}"))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn set_rules(&mut self, tables: &[Table]) -> Result<(), BridgeError> {
         self.nft.replace(tables).doing(|| "write packet rules".to_owned())
     }

@@ -9,6 +9,7 @@ use super::counters::Counted;
 use super::forward::{Ending, Forward, ForwardError, Forwards};
 use super::seat::Seat;
 use super::vm::Vm;
+use crate::budget::Budget;
 
 /// Dropped, the VM is detached: its tasks, flows, forwards and sockets end.
 #[derive(Debug)]
@@ -71,6 +72,11 @@ impl Attachment {
     /// TCP connections and UDP associations that are open.
     pub fn open_flows(&self) -> usize {
         self.vm.flows.len() + self.vm.associations.len()
+    }
+
+    /// Bytes that the buffers of its connections have, and may have at most.
+    pub fn buffered(&self) -> (usize, usize) {
+        (self.vm.budget.used(), Budget::most(self.vm.settings.limits.flows))
     }
 
     /// A machine is about to have the seat.

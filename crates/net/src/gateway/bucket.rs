@@ -1,4 +1,4 @@
-//! How fast a VM may send and receive: a bucket of bytes that fills at the allowed rate.
+//! How fast a VM may send and receive: a bucket of bytes, or of frames, that fills at the allowed rate.
 //!
 //! A frame is taken even if the bucket holds too little, and the debt is waited for before the next one: frames are
 //! never cut or dropped to hold the rate.
@@ -15,16 +15,25 @@ const LEAST_BURST: f64 = 128.0 * 1024.0;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// Bytes per second; none: as fast as it goes.
+    /// Bytes or frames per second; none: as fast as it goes.
     rate: Option<f64>,
+    least_burst: f64,
     tokens: f64,
     filled: Instant,
 }
 
 impl Bucket {
     pub(crate) fn new(mbps: Option<u32>, now: Instant) -> Self {
-        let mut bucket = Self { rate: None, tokens: 0.0, filled: now };
+        let mut bucket = Self { rate: None, least_burst: LEAST_BURST, tokens: 0.0, filled: now };
         bucket.set_rate(mbps);
+        bucket.tokens = bucket.burst();
+        bucket
+    }
+
+    /// Of so many frames in a second.
+    pub(crate) fn of_frames(rate: u32, now: Instant) -> Self {
+        let rate = Some(f64::from(rate.max(1)));
+        let mut bucket = Self { rate, least_burst: 1.0, tokens: 0.0, filled: now };
         bucket.tokens = bucket.burst();
         bucket
     }
@@ -38,17 +47,17 @@ impl Bucket {
         self.rate.is_some()
     }
 
-    /// Takes so many bytes and says how long to wait before the next.
-    pub(crate) fn take(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
+    /// Takes so much and says how long to wait before the next.
+    pub(crate) fn take(&mut self, amount: usize, now: Instant) -> Option<Duration> {
         let rate = self.rate?;
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.filled = now;
-        self.tokens = (self.tokens + since * rate).min(self.burst()) - bytes as f64;
+        self.tokens = (self.tokens + since * rate).min(self.burst()) - amount as f64;
         (self.tokens < 0.0).then(|| Duration::from_secs_f64(-self.tokens / rate))
     }
 
     fn burst(&self) -> f64 {
-        self.rate.map_or(0.0, |rate| (rate * BURST).max(LEAST_BURST))
+        self.rate.map_or(0.0, |rate| (rate * BURST).max(self.least_burst))
     }
 }
 
@@ -67,6 +76,18 @@ mod tests {
         }
         let allowed = 10_000_000 + 500_000;
         assert!((allowed - 70_000..=allowed + 70_000).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn frames_are_limited_however_small() {
+        let start = Instant::now();
+        let mut bucket = Bucket::of_frames(1000, start);
+        let (mut now, mut passed) = (start, 0);
+        while now - start < Duration::from_secs(1) {
+            passed += 1;
+            now += bucket.take(1, now).unwrap_or_default();
+        }
+        assert!((1045..=1055).contains(&passed), "{passed}");
     }
 
     #[test]

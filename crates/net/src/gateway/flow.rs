@@ -28,8 +28,9 @@ use crate::rules::Refusal;
 /// Packets that are handled before the host's end has its turn.
 const BATCH: usize = 32;
 
-/// How long a guest may take over the first bytes that say whom they are for, once it has begun.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection that carried more, one way, may have filled so much of its buffers that it is worth a call of the kernel to
+/// give that back.
+const WORTH_RELEASING: u64 = 64 << 10;
 
 /// How long the guest's end waits to be acknowledged together with the host's, which most servers answer it with: one
 /// packet for the guest instead of two.
@@ -95,6 +96,9 @@ impl Flow {
             self.account.names(name);
         }
         self.account.ends(&end);
+        if self.account.up.max(self.account.down) > WORTH_RELEASING && self.stack.is_over() {
+            self.stack.release();
+        }
         (end, self.stack)
     }
 
@@ -145,8 +149,10 @@ impl Flow {
         progress.host_full = false;
         self.pump(progress)?;
         if let Some(gate) = &mut self.gate {
-            progress.patience =
-                gate.is_impatient().then(|| progress.patience.unwrap_or_else(|| Instant::now() + PATIENCE));
+            progress.patience = gate.patience().map(|patience| {
+                let until = Instant::now() + patience;
+                progress.patience.map_or(until, |before| before.min(until))
+            });
             let all_said = progress.guest_ended && !self.stack.socket().can_recv();
             if all_said || progress.patience.is_some_and(|until| until <= Instant::now()) {
                 gate.end()?;
@@ -202,7 +208,8 @@ impl Flow {
     fn down(&mut self, progress: &mut Progress) -> Result<(), Refusal> {
         let socket = self.stack.socket();
         let mut heard = Ok(());
-        while heard.is_ok() && !progress.host_ended && !progress.host_gone && socket.can_send() {
+        let may_hear = !self.gate.as_ref().is_some_and(Gate::needs_name);
+        while may_hear && heard.is_ok() && !progress.host_ended && !progress.host_gone && socket.can_send() {
             let read = socket.send(|space| match self.host.try_read(space) {
                 Ok(count) => {
                     if let Some(gate) = &mut self.gate {
@@ -274,7 +281,8 @@ impl Flow {
         let due = self.stack.due();
         let (blocked, ending) = (self.stack.is_blocked(), progress.ending.is_some());
         let socket = self.stack.socket();
-        let wants_bytes = socket.can_send() && !progress.host_ended && !progress.host_gone;
+        let may_hear = !self.gate.as_ref().is_some_and(Gate::needs_name);
+        let wants_bytes = may_hear && socket.can_send() && !progress.host_ended && !progress.host_gone;
         let gate = &mut self.gate;
         let changed = async {
             match gate {

@@ -238,8 +238,15 @@ impl Inbound for Vm {
             return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
         };
         let guest = SocketAddrV4::new(self.seat.address, guest_port);
-        let (link, mtu, buffer) = (self.link.clone(), self.settings.mtu, self.settings.limits.buffer);
-        let Ok(stack) = Stack::connect(link, mtu, buffer, ours, guest) else { return };
+        let (link, mtu) = (self.link.clone(), self.settings.mtu);
+        let opened = self.buffers().and_then(|buffers| Stack::connect(link, mtu, buffers, ours, guest));
+        let stack = match opened {
+            Ok(stack) => stack,
+            Err(problem) => {
+                let message = || format!("there is no room for another connection: {problem}");
+                return self.complain(FlowEvent::Refused, Transport::Tcp, Some(guest_port), client, message);
+            }
+        };
         let account = Account::opened(&self.log, Transport::Tcp, guest_port, client, "port_forward", None)
             .if_not_opened(format!("nothing listens on port {guest_port} in the guest"));
         let flow = Flow { stack, packets, host, gate: None, account };

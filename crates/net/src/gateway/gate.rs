@@ -7,11 +7,19 @@
 //! ```
 
 use std::net::SocketAddrV4;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::rules::{Guard, Refusal, RefusalCode, Transport, Verdict};
 use crate::sniff::{Broken, Claim, MAX_BYTES, Requests, Sniffer};
+
+/// How long a guest may take over the first bytes that say whom they are for, once it has begun.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it may say nothing where nothing passes before it has shown a name. Browsers open connections that they use
+/// a while later.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Stands before the host's end of a flow. All bytes of the guest are [offered](Gate::offer) to it; those that must not
 /// leave yet it holds.
@@ -40,17 +48,13 @@ enum State {
     Looking {
         sniffer: Sniffer,
         holding: bool,
+        /// Nothing passes, either way, before there is a name.
+        needs_name: bool,
     },
     /// HTTP, of which every request is judged; the claim is the last one's.
-    Following {
-        claim: Claim,
-        requests: Box<Requests>,
-    },
+    Following { claim: Claim, requests: Box<Requests> },
     /// Nothing more is looked at. `shut`: nothing more may come either.
-    Said {
-        claim: Claim,
-        shut: bool,
-    },
+    Said { claim: Claim, shut: bool },
 }
 
 /// What becomes of bytes that were offered.
@@ -68,7 +72,9 @@ impl Gate {
         // First, so that no change after the verdict is missed.
         let changed = guard.watch();
         let (rule, name) = allowed(guard.judge(Transport::Tcp, to))?;
-        let state = State::Looking { sniffer: Sniffer::default(), holding: guard.needs_claim(to) };
+        let holding = guard.needs_claim(to);
+        let needs_name = holding && guard.needs_name(to);
+        let state = State::Looking { sniffer: Sniffer::default(), holding, needs_name };
         let resolved = name.clone();
         let held = Vec::new();
         Ok(Self {
@@ -94,14 +100,20 @@ impl Gate {
         self.name.as_deref()
     }
 
-    /// Whether the guest has begun to say something and must finish it soon.
-    pub(crate) fn is_impatient(&self) -> bool {
+    /// How soon the guest must have said what it has begun to say, or must begin.
+    pub(crate) fn patience(&self) -> Option<Duration> {
         let unfinished = self.held.len() > self.free;
         match &self.state {
-            State::Looking { holding, .. } => unfinished && *holding,
-            State::Following { requests, .. } => unfinished && !requests.is_waiting(),
-            State::Said { .. } => false,
+            State::Looking { holding: true, .. } if unfinished => Some(PATIENCE),
+            State::Looking { needs_name, .. } => needs_name.then_some(SILENCE),
+            State::Following { requests, .. } => (unfinished && !requests.is_waiting()).then_some(PATIENCE),
+            State::Said { .. } => None,
         }
+    }
+
+    /// Whether the guest must show a name before it may hear anything.
+    pub(crate) fn needs_name(&self) -> bool {
+        matches!(self.state, State::Looking { needs_name: true, .. })
     }
 
     /// Whether what comes next depends on what the server says.
@@ -167,7 +179,7 @@ impl Gate {
 
     /// The guest says no more, or takes too long: what it has said so far must do.
     pub(crate) fn end(&mut self) -> Result<(), Refusal> {
-        let unfinished = self.is_impatient();
+        let unfinished = self.patience().is_some();
         match &mut self.state {
             State::Looking { sniffer, .. } => {
                 let claim = sniffer.finish();
@@ -181,7 +193,7 @@ impl Gate {
     /// Looks at bytes that were added to those that are held.
     fn look(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         match &mut self.state {
-            State::Looking { sniffer, holding } => {
+            State::Looking { sniffer, holding, .. } => {
                 let holding = *holding;
                 match sniffer.push(bytes) {
                     Some(claim) => self.said(claim)?,
@@ -200,7 +212,9 @@ impl Gate {
 
     fn said(&mut self, claim: Claim) -> Result<(), Refusal> {
         let asked = matches!(self.state, State::Looking { holding: true, .. });
-        if let Claim::Sni(name) | Claim::Host(name) | Claim::GitHost(name) = &claim {
+        if let Claim::Sni(name) | Claim::Host(name) | Claim::GitHost(name) | Claim::Encrypted(Some(name)) =
+            &claim
+        {
             self.name = Some(name.clone());
         }
         let verdict = asked.then(|| self.guard.rejudge_claim(self.to, self.resolved.as_deref(), &claim));
@@ -280,8 +294,9 @@ impl Gate {
     pub(crate) fn judge_again(&mut self) -> Result<(), Refusal> {
         let resolved = self.resolved.as_deref();
         let verdict = match &mut self.state {
-            State::Looking { holding, .. } => {
+            State::Looking { holding, needs_name, .. } => {
                 *holding |= self.guard.needs_claim(self.to);
+                *needs_name = *holding && self.guard.needs_name(self.to);
                 self.guard.rejudge(Transport::Tcp, self.to, resolved)
             }
             State::Following { claim, .. } => self.guard.rejudge_claim(self.to, resolved, claim),
@@ -351,6 +366,33 @@ mod tests {
         let denied = json!({"allow_domains": ["*.example.com"], "deny_domains": ["b.example.com"]});
         guard.set_policy(policy(denied));
         assert!(gate.judge_again().is_err());
+    }
+
+    #[test]
+    fn silent_connection_hears_nothing_under_deny_list() {
+        let guard = guard(json!({"allow_internet": true, "deny_domains": ["bad.example"]}));
+        let mut gate = Gate::open(guard, THERE).unwrap();
+        assert!(gate.needs_name());
+        assert_eq!(gate.patience(), Some(SILENCE));
+        assert_eq!(gate.offer(b"GET / ").unwrap(), Offer::Held(6));
+        assert_eq!(gate.patience(), Some(PATIENCE));
+        assert!(gate.needs_name() && gate.free().is_empty());
+        assert_eq!(gate.end().unwrap_err().code, RefusalCode::NameHidden);
+    }
+
+    #[test]
+    fn deny_list_ends_connections_without_a_name() {
+        let guard = guard(json!({"allow_internet": true}));
+        let mut opaque = Gate::open(guard.clone(), THERE).unwrap();
+        opaque.offer(b"SSH-2.0-x\r\n").unwrap();
+        let mut silent = Gate::open(guard.clone(), THERE).unwrap();
+        assert!(!silent.needs_name() && silent.patience().is_none());
+        guard.set_policy(policy(json!({"allow_internet": true, "deny_domains": ["bad.example"]})));
+        assert_eq!(opaque.judge_again().unwrap_err().code, RefusalCode::NameHidden);
+        silent.judge_again().unwrap();
+        assert!(silent.needs_name() && silent.patience().is_some());
+        request(&mut silent, "good.example").unwrap();
+        assert!(!silent.needs_name(), "it has shown one");
     }
 
     #[test]

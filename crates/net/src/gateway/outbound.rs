@@ -13,9 +13,10 @@ use super::host::Host;
 use super::packet::{self, Body, Packet, Segment};
 use super::pool::Buffer;
 use super::reply::{self, Unreachable};
-use super::stack::{BadEnds, Stack};
+use super::stack::Stack;
 use super::table::{FlowKey, NoPlace};
 use super::vm::Vm;
+use crate::budget::Buffers;
 use crate::log::FlowEvent;
 use crate::rules::Transport;
 
@@ -75,9 +76,13 @@ impl Vm {
             connected = tokio::time::timeout(self.settings.connect_deadline, connect) => connected,
         };
         drop(connecting);
-        let problem = match connected {
-            Ok(Ok(stream)) => {
-                let Ok(mut stack) = self.stack(key.remote) else { return };
+        let opened = match connected {
+            Ok(Ok(stream)) => self.stack(key.remote).map(|stack| (stream, stack)),
+            Ok(Err(error)) => Err(error),
+            Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let problem = match opened {
+            Ok((stream, mut stack)) => {
                 stack.push(syn);
                 let (rule, name) = (gate.rule(), gate.name());
                 let account =
@@ -92,23 +97,30 @@ impl Vm {
                 }
                 return;
             }
-            Ok(Err(error)) => error,
-            Err(_elapsed) => io::ErrorKind::TimedOut.into(),
+            Err(problem) => problem,
         };
         self.tell_failure(&key, &syn, &problem);
     }
 
-    fn stack(&self, local: SocketAddrV4) -> Result<Stack, BadEnds> {
+    fn stack(&self, local: SocketAddrV4) -> io::Result<Stack> {
         let spare = self.spares().pop();
         match spare {
             Some(stack) => stack.listen_again(local),
-            None => Stack::listen(self.link.clone(), self.settings.mtu, self.settings.limits.buffer, local),
+            None => Stack::listen(self.link.clone(), self.settings.mtu, self.buffers()?, local),
         }
     }
 
+    /// Buffers for another connection.
+    pub(crate) fn buffers(&self) -> io::Result<Buffers> {
+        self.budget.buffers(self.settings.limits.buffer)
+    }
+
+    /// Keeps a stack for the next connection. One with small buffers, from a time of many connections, is of no use for
+    /// a time of few.
     fn spare(&self, mut stack: Stack) {
         let mut spares = self.spares();
-        if spares.len() < SPARES && stack.is_over() {
+        let is_full_size = stack.buffer() == self.settings.limits.buffer;
+        if spares.len() < SPARES && is_full_size && stack.is_over() {
             spares.push(stack);
         }
     }

@@ -84,7 +84,12 @@ impl Vm {
         let Ok((ours, theirs)) = UnixStream::pair() else {
             return self.send(reply::reset(&self.link, packet, segment));
         };
-        let Ok(mut stack) = Stack::listen(self.link.clone(), self.settings.mtu, BUFFER, us) else { return };
+        let opened = self.budget.buffers(BUFFER);
+        let opened =
+            opened.and_then(|buffers| Stack::listen(self.link.clone(), self.settings.mtu, buffers, us));
+        let Ok(mut stack) = opened else {
+            return self.send(reply::reset(&self.link, packet, segment));
+        };
         stack.push(syn);
         let flow = Flow { stack, packets, host: Host::service(theirs), gate: None, account };
         let served = serve(ours);

@@ -10,6 +10,8 @@ use super::names::Names;
 use super::pool::KEPT;
 use super::service::Service;
 use super::track;
+use crate::budget::Budget;
+use crate::sniff::MAX_BYTES;
 
 /// Locally administered; "agiso" in its last five bytes.
 pub const GATEWAY_MAC: [u8; 6] = [0x02, 0x61, 0x67, 0x69, 0x73, 0x6f];
@@ -65,22 +67,24 @@ pub struct Limits {
     pub flows: usize,
     /// Those of them whose server has not answered yet.
     pub connecting: usize,
-    /// Each way and connection. The pages are only touched as far as they are needed.
+    /// Each way and connection, while there are few. Many have smaller ones; see [`Budget`].
     pub buffer: usize,
     pub associations: usize,
+    /// Frames of the guest in a second, however small they are. A guest that sends more is made to wait.
+    pub frames: u32,
 }
 
 impl Limits {
-    pub const DEFAULT: Self = Self { flows: 1024, connecting: 128, buffer: 256 * 1024, associations: 256 };
+    pub const DEFAULT: Self =
+        Self { flows: 1024, connecting: 128, buffer: 256 * 1024, associations: 256, frames: 50_000 };
 
     /// What a VM can make us hold at most, in bytes.
     pub const fn most_memory(&self) -> usize {
-        // The first bytes of a connection may be held back besides.
-        let flows = self.flows * (2 * self.buffer + 64 * 1024);
-        let associations = self.associations * (64 * 1024);
+        // The first bytes of a connection may be held back besides: by the gate, by what reads them, and of the answer.
+        let flows = Budget::most(self.flows) + self.flows * 3 * MAX_BYTES;
         let frames = (2 * FRAMES_DOWN + KEPT) * (PREFIX + MAX_FRAME);
         let tracks = track::LIMIT * track::TRACK;
-        flows + associations + frames + tracks + QUEUED_UP + READ_BUFFER + QUERIES * 128 * 1024
+        flows + frames + tracks + QUEUED_UP + READ_BUFFER + QUERIES * 128 * 1024
     }
 
     /// These, or less where the process may open too few files for so many VMs: each connection and association has a
@@ -95,7 +99,7 @@ impl Limits {
     }
 }
 
-const _: () = assert!(Limits::DEFAULT.most_memory() < 640 << 20);
+const _: () = assert!(Limits::DEFAULT.most_memory() < 128 << 20);
 const _: () = assert!(KEEP_ALIVE.as_secs() * 2 < IDLE.as_secs());
 
 /// What a gateway is made of.

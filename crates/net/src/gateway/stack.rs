@@ -3,6 +3,7 @@
 //! One stack per connection, so that no packet has to look through the sockets of all others, and a connection's
 //! state belongs to the one task that pumps it.
 
+use std::io;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpListenEndpoint};
 use super::link::{Link, Room};
 use super::pool::Buffer;
 use super::settings::{IDLE, KEEP_ALIVE};
+use crate::budget::Buffers;
 
 pub(crate) struct Stack {
     interface: Interface,
@@ -21,6 +23,8 @@ pub(crate) struct Stack {
     handle: SocketHandle,
     wire: Wire,
     began: Instant,
+    /// What the socket's buffers are made of. Dropped behind the socket.
+    buffers: Buffers,
 }
 
 impl std::fmt::Debug for Stack {
@@ -29,18 +33,19 @@ impl std::fmt::Debug for Stack {
     }
 }
 
-/// The stack could not be set up for such addresses.
-#[derive(Debug)]
-pub(crate) struct BadEnds;
+/// The stack cannot be set up for such addresses.
+fn bad_ends<T>(_: T) -> io::Error {
+    io::ErrorKind::AddrNotAvailable.into()
+}
 
 impl Stack {
     /// The end that stands in for `local`, to which the guest wants a connection.
-    pub(crate) fn listen(link: Link, mtu: u16, buffer: usize, local: SocketAddrV4) -> Result<Self, BadEnds> {
-        Self::new(link, mtu, buffer, local).listening(local)
+    pub(crate) fn listen(link: Link, mtu: u16, buffers: Buffers, local: SocketAddrV4) -> io::Result<Self> {
+        Self::new(link, mtu, buffers, local).listening(local)
     }
 
     /// The same for the next connection, when this one is over.
-    pub(crate) fn listen_again(mut self, local: SocketAddrV4) -> Result<Self, BadEnds> {
+    pub(crate) fn listen_again(mut self, local: SocketAddrV4) -> io::Result<Self> {
         self.stand_in_for(local);
         self.wire.blocked = false;
         self.listening(local)
@@ -51,10 +56,20 @@ impl Stack {
         !self.wire.blocked && !self.socket().is_open()
     }
 
-    fn listening(mut self, local: SocketAddrV4) -> Result<Self, BadEnds> {
+    /// The size of the buffer for each direction.
+    pub(crate) fn buffer(&self) -> usize {
+        self.buffers.each()
+    }
+
+    /// Gives back the memory that its last connection needed, but for a little, when that is over.
+    pub(crate) fn release(&mut self) {
+        self.buffers.release();
+    }
+
+    fn listening(mut self, local: SocketAddrV4) -> io::Result<Self> {
         let stack = &mut self;
         let local = IpListenEndpoint { addr: Some(IpAddress::Ipv4(*local.ip())), port: local.port() };
-        stack.socket().listen(local).map_err(|_| BadEnds)?;
+        stack.socket().listen(local).map_err(bad_ends)?;
         stack.socket().set_keep_alive(Some(KEEP_ALIVE.into()));
         Ok(self)
     }
@@ -71,28 +86,28 @@ impl Stack {
     pub(crate) fn connect(
         link: Link,
         mtu: u16,
-        buffer: usize,
+        buffers: Buffers,
         local: SocketAddrV4,
         guest: SocketAddrV4,
-    ) -> Result<Self, BadEnds> {
-        let mut stack = Self::new(link, mtu, buffer, local);
+    ) -> io::Result<Self> {
+        let mut stack = Self::new(link, mtu, buffers, local);
         let socket = stack.sockets.get_mut::<tcp::Socket<'_>>(stack.handle);
         let remote = (IpAddress::Ipv4(*guest.ip()), guest.port());
         let local = (IpAddress::Ipv4(*local.ip()), local.port());
-        socket.connect(stack.interface.context(), remote, local).map_err(|_| BadEnds)?;
+        socket.connect(stack.interface.context(), remote, local).map_err(bad_ends)?;
         Ok(stack)
     }
 
-    fn new(link: Link, mtu: u16, buffer: usize, local: SocketAddrV4) -> Self {
+    fn new(link: Link, mtu: u16, mut buffers: Buffers, local: SocketAddrV4) -> Self {
         let mut wire =
             Wire { link, mtu: usize::from(mtu), arrived: None, room: None, blocked: false, later: false };
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed();
         let now = smoltcp::time::Instant::ZERO;
         let interface = Interface::new(config, &mut wire, now);
-        // Clearing them takes longer than all else that opening a connection takes, so stacks are used again.
-        let space = || tcp::SocketBuffer::new(vec![0; buffer]);
-        let mut socket = tcp::Socket::new(space(), space());
+        // SAFETY: the stack keeps them for as long as the socket, and splits them here and nowhere else.
+        let (receiving, sending) = unsafe { buffers.split_unbounded() };
+        let mut socket = tcp::Socket::new(tcp::SocketBuffer::new(receiving), tcp::SocketBuffer::new(sending));
         // The other end's stack has already decided what to send when; waiting here would only add to it.
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
@@ -100,7 +115,7 @@ impl Stack {
         socket.set_timeout(Some(IDLE.into()));
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
-        let mut stack = Self { interface, sockets, handle, wire, began: Instant::now() };
+        let mut stack = Self { interface, sockets, handle, wire, began: Instant::now(), buffers };
         stack.stand_in_for(local);
         stack
     }

@@ -4,12 +4,14 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
 use super::account::Account;
 use super::packet::{self, Body, Datagram, Packet};
-use super::pool::Buffer;
+use super::pool::{Buffer, Pool};
 use super::reply::{self, Unreachable};
 use super::settings::UDP_IDLE;
 use super::table::{Delivery, FlowKey, NoPlace};
@@ -72,6 +74,17 @@ impl Vm {
     }
 }
 
+/// A datagram that has come, or an error about one that was sent.
+const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
+
+/// Takes a datagram that has come, and its length. The space for it is taken when it has: an association that waits needs
+/// none.
+fn hear(socket: &UdpSocket, pool: &Pool) -> io::Result<(Buffer, usize)> {
+    let mut space = pool.take(LARGEST);
+    let (_, length) = recv(socket, &mut space[..], RecvFlags::DONTWAIT)?;
+    Ok((space, length))
+}
+
 struct Association<'a> {
     vm: &'a Vm,
     key: FlowKey,
@@ -83,7 +96,6 @@ struct Association<'a> {
 
 impl Association<'_> {
     async fn carry(mut self, mut changed: tokio::sync::watch::Receiver<u64>) {
-        let mut space = vec![0; LARGEST].into_boxed_slice();
         loop {
             // The policy comes first: nothing may pass that it no longer allows.
             tokio::select! {
@@ -99,8 +111,8 @@ impl Association<'_> {
                     // Another association has taken its place.
                     None => return,
                 },
-                received = self.socket.recv(&mut space) => match received {
-                    Ok(length) => self.down(&space[..length]),
+                received = self.socket.async_io(NEWS, || hear(&self.socket, self.vm.link.pool())) => match received {
+                    Ok((space, length)) => self.down(&space[..length]),
                     Err(problem) => self.failed(&problem),
                 },
                 () = tokio::time::sleep(UDP_IDLE) => return,

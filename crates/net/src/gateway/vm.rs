@@ -18,6 +18,7 @@ use super::stack::Stack;
 use super::switch::Switch;
 use super::table::{FlowKey, Table};
 use super::track::Tracks;
+use crate::budget::Budget;
 use crate::life::Life;
 use crate::log::{Complaints, FlowEvent, FlowLog, FlowRecord};
 use crate::rules::{Guard, Transport};
@@ -37,6 +38,8 @@ pub(crate) struct Vm {
     /// Connections whose server has not answered.
     pub(crate) connecting: Arc<Semaphore>,
     pub(crate) queries: Arc<Semaphore>,
+    /// Memory of its connections.
+    pub(crate) budget: Budget,
     pub(crate) counters: Counters,
     /// The seat's, until it gets another.
     name: RwLock<String>,
@@ -83,6 +86,7 @@ impl Vm {
             associations: Table::new(limits.associations, DATAGRAMS),
             connecting: Arc::new(Semaphore::new(limits.connecting)),
             queries: Arc::new(Semaphore::new(QUERIES)),
+            budget: Budget::default(),
             counters: Counters::default(),
             groups: RwLock::default(),
             next_port: AtomicU16::new(0),

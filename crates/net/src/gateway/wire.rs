@@ -24,6 +24,9 @@ use crate::rules::Guard;
 /// Frames that are written at once.
 const BATCH: usize = 16;
 
+/// Frames of a guest that are handled before others have their turn: its own connections, and whoever is on the same thread.
+const TURN: usize = 64;
+
 /// Frames that nobody waits for are sent when so many have gathered, or after a while. A program that has closed its half
 /// and waits for nothing but the other's end is told of it that much later; one that is answered is not.
 const GATHERED: usize = 8;
@@ -67,6 +70,8 @@ async fn accept(listener: &UnixListener) -> Socket {
 async fn read(vm: Arc<Vm>, socket: Socket) {
     let mut frames = Frames::new();
     let mut throttle = Throttle::new(&vm.guard);
+    let mut frame_rate = Bucket::of_frames(vm.settings.limits.frames, Instant::now());
+    let mut turn = 0;
     loop {
         match socket.read(frames.space()).await {
             Ok(0) => return,
@@ -85,6 +90,14 @@ async fn read(vm: Arc<Vm>, socket: Socket) {
                 }
             };
             throttle.passed(length).await;
+            if let Some(wait) = frame_rate.take(1, Instant::now()) {
+                tokio::time::sleep(wait).await;
+            }
+            turn += 1;
+            if turn == TURN {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

@@ -86,6 +86,11 @@ impl Guard {
         self.with_judge(to, None, |judge| judge.needs_claim())
     }
 
+    /// Must a TCP flow show a name that can be judged before anything passes, either way?
+    pub fn needs_name(&self, to: SocketAddrV4) -> bool {
+        self.with_judge(to, None, |judge| judge.needs_name())
+    }
+
     /// May this name be asked for?
     pub fn judge_name(&self, name: &DomainName) -> Verdict {
         super::judge::name(&self.policy(), name)

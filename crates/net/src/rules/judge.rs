@@ -30,8 +30,11 @@ impl<'a> Judge<'a> {
     pub(super) fn open(self, protocol: Transport) -> Verdict {
         match self.ground() {
             Err(refusal) => Verdict::Refused(refusal),
-            Ok(Ground::Name(..) | Ground::Internet)
-                if protocol == Transport::Udp && is_web(self.to.port()) && self.needs_claim() =>
+            Ok(ground) if protocol == Transport::Udp && self.must_be_named(ground) => {
+                Verdict::Refused(self.hidden("datagrams name nobody", "let the program use TCP"))
+            }
+            Ok(Ground::Name(..))
+                if protocol == Transport::Udp && is_web(self.to.port()) && !self.policy.allow_internet =>
             {
                 Verdict::Refused(Refusal::new(
                     RefusalCode::NameHidden,
@@ -51,9 +54,58 @@ impl<'a> Judge<'a> {
     pub(super) fn needs_claim(self) -> bool {
         match self.ground() {
             Err(_) => true,
-            Ok(Ground::Name(..)) => !self.policy.allow_internet || !self.policy.deny_domains.is_empty(),
-            Ok(Ground::Address(_) | Ground::Internet) => !self.policy.deny_domains.is_empty(),
+            Ok(Ground::Name(..)) => !self.policy.allow_internet || self.denies_names(),
+            Ok(Ground::Address(_) | Ground::Internet) => self.denies_names(),
         }
+    }
+
+    /// Whether nothing may pass, either way, before the flow has shown a name that can be judged.
+    pub(super) fn needs_name(self) -> bool {
+        self.ground().is_ok_and(|ground| self.must_be_named(ground))
+    }
+
+    fn denies_names(self) -> bool {
+        self.policy.denies_names_at(self.to.port())
+    }
+
+    /// Where names are denied, a flow whose name cannot be seen might go to one of them. Only a rule for certain
+    /// addresses is an exception: who wrote it meant those addresses, whatever they are called.
+    fn must_be_named(self, ground: Ground<'_>) -> bool {
+        let is_exception = match ground {
+            Ground::Address(rule) => rule.is_narrow(),
+            Ground::Name(..) | Ground::Internet => false,
+        };
+        !is_exception && self.denies_names()
+    }
+
+    fn hidden(self, what: &str, help: &str) -> Refusal {
+        let to = self.to;
+        let message = format!(
+            "nobody can see which name {to} is reached by ({what}), and it could be one that deny_domains refuses; {help}, or \
+             add {} to allow_cidrs",
+            to.ip()
+        );
+        Refusal::new(RefusalCode::NameHidden, message)
+    }
+
+    /// Why the claim does not say for certain where the connection goes.
+    fn doubt(self, claim: &Claim, name: Option<&DomainName>) -> Option<Refusal> {
+        const SHOW: &str = "let the program use TLS with a server name or HTTP with a host";
+        let (what, help) = match claim {
+            Claim::Sni(_) | Claim::Host(_) | Claim::GitHost(_) if name.is_some() => return None,
+            Claim::Sni(text) | Claim::Host(text) | Claim::GitHost(text) => {
+                (format!("{text:?} is no name"), "let the program connect by name")
+            }
+            Claim::Encrypted(_) => (
+                "its TLS handshake encrypts the server name, ECH".to_owned(),
+                "switch ECH off in the program",
+            ),
+            Claim::NoSni => ("TLS without a readable server name".to_owned(), SHOW),
+            Claim::NoHost => ("HTTP without a readable host".to_owned(), SHOW),
+            Claim::NoGitHost => ("git's protocol without a readable host".to_owned(), SHOW),
+            Claim::Opaque => ("it is neither TLS nor HTTP nor git".to_owned(), SHOW),
+        };
+        Some(self.hidden(&what, help))
     }
 
     pub(super) fn claim(self, claim: &Claim) -> Verdict {
@@ -64,11 +116,13 @@ impl<'a> Judge<'a> {
         let (kind, named) = match claim {
             Claim::Sni(name) => ("TLS server name", Some(name)),
             Claim::Host(name) => ("HTTP host", Some(name)),
+            Claim::Encrypted(outside) => ("TLS server name", outside.as_ref()),
             Claim::NoSni => ("TLS server name", None),
             Claim::NoHost => ("HTTP host", None),
             Claim::GitHost(name) => ("host of git's request", Some(name)),
             Claim::NoGitHost => ("host of git's request", None),
-            Claim::Opaque => return self.allowed(ground),
+            Claim::Opaque if !self.must_be_named(ground) => return self.allowed(ground),
+            Claim::Opaque => ("name", None),
         };
         let name = named.and_then(|name| DomainName::from_wire(name).ok());
         if let Some(name) = &name
@@ -81,6 +135,11 @@ impl<'a> Judge<'a> {
                     self.to
                 ),
             ));
+        }
+        if self.must_be_named(ground)
+            && let Some(refusal) = self.doubt(claim, name.as_ref())
+        {
+            return Verdict::Refused(refusal);
         }
         let resolved = match ground {
             Ground::Address(_) | Ground::Internet => return self.allowed_as(ground, name),

@@ -171,11 +171,69 @@ fn with_the_internet_only_denied_names_are_refused() {
     let guard = guard(json!({"allow_internet": true, "deny_domains": ["bad.com"]}));
     let there = to("9.9.9.9:443");
     assert!(guard.needs_claim(there));
-    for claim in [Claim::Sni("good.com".to_owned()), Claim::NoSni, Claim::NoHost, Claim::Opaque] {
+    for claim in [Claim::Sni("good.com".to_owned()), Claim::Host("good.com".to_owned())] {
         assert!(guard.judge_claim(there, &claim).is_allowed(), "{claim:?}");
     }
     for claim in [Claim::Sni("Bad.com".to_owned()), Claim::Host("bad.com.".to_owned())] {
         assert_eq!(refusal(guard.judge_claim(there, &claim)).code, RefusalCode::DeniedName, "{claim:?}");
+    }
+}
+
+/// Everything that a connection can say without showing a name that can be judged.
+fn nameless() -> [Claim; 8] {
+    [
+        Claim::NoSni,
+        Claim::Encrypted(None),
+        Claim::Encrypted(Some("good.com".to_owned())),
+        Claim::NoHost,
+        Claim::NoGitHost,
+        Claim::Opaque,
+        Claim::Host("9.9.9.9".to_owned()),
+        Claim::Sni("good..com".to_owned()),
+    ]
+}
+
+#[test]
+fn nameless_connections_are_refused_under_deny_list() {
+    let there = to("9.9.9.9:443");
+    for (policy, resolved) in [
+        (json!({"allow_internet": true, "deny_domains": ["bad.com"]}), false),
+        (json!({"allow_internet": true, "deny_domains": ["bad.com"]}), true),
+        (json!({"allow_domains": ["*.com"], "deny_domains": ["bad.com:443"]}), true),
+        (json!({"allow_cidrs": ["0.0.0.0/0"], "deny_domains": ["bad.com"]}), false),
+    ] {
+        let guard = guard(policy.clone());
+        if resolved {
+            guard.bind(&name("good.com"), *there.ip(), TTL);
+        }
+        assert!(guard.judge(Transport::Tcp, there).is_allowed() && guard.needs_name(there), "{policy}");
+        for claim in nameless() {
+            let refused = refusal(guard.judge_claim(there, &claim));
+            assert_eq!(refused.code, RefusalCode::NameHidden, "{policy} {claim:?}");
+            for word in ["deny_domains", "allow_cidrs", "9.9.9.9:443"] {
+                assert!(refused.message.contains(word), "{refused}");
+            }
+        }
+        let datagram = refusal(guard.judge(Transport::Udp, there));
+        assert_eq!(datagram.code, RefusalCode::NameHidden, "{policy}");
+        assert!(guard.judge_claim(there, &Claim::Sni("good.com".to_owned())).is_allowed(), "{policy}");
+    }
+}
+
+#[test]
+fn allowed_addresses_and_other_ports_need_no_name() {
+    let there = to("9.9.9.9:443");
+    for policy in [
+        json!({"allow_cidrs": ["9.9.9.0/24"], "deny_domains": ["bad.com"]}),
+        json!({"allow_internet": true, "deny_domains": ["bad.com:80"]}),
+        json!({"allow_internet": true}),
+    ] {
+        let guard = guard(policy.clone());
+        assert!(!guard.needs_name(there), "{policy}");
+        for claim in nameless() {
+            assert!(guard.judge_claim(there, &claim).is_allowed(), "{policy} {claim:?}");
+        }
+        assert!(guard.judge(Transport::Udp, there).is_allowed(), "{policy}");
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Claim {
     Sni(String),
     /// TLS without a server name, or with one that cannot be read.
     NoSni,
+    /// TLS that encrypts the real server name (ECH). The name outside, if there is one, may be a cover.
+    Encrypted(Option<String>),
     /// HTTP/1, with a host. Without its port.
     Host(String),
     /// HTTP without a host, with several, or with one that cannot be read.
@@ -88,7 +90,7 @@ fn read(bytes: &[u8]) -> Reading {
         None => Reading::Unfinished,
         Some(&tls::HANDSHAKE) => tls::read(bytes),
         // The beginning of a packet of git's could become a method of HTTP's, and needs more bytes in either case.
-        Some(_) => git::read(bytes).unwrap_or_else(|| http::read(bytes)),
+        Some(_) => tls::read_sslv2(bytes).or_else(|| git::read(bytes)).unwrap_or_else(|| http::read(bytes)),
     }
 }
 
@@ -97,6 +99,7 @@ fn given_up(bytes: &[u8]) -> Claim {
     match bytes.first() {
         None => Claim::Opaque,
         Some(&tls::HANDSHAKE) => Claim::NoSni,
+        Some(_) if tls::read_sslv2(bytes).is_some() => Claim::NoSni,
         Some(_) => match git::read(bytes) {
             Some(Reading::Done(claim)) => claim,
             Some(Reading::Unfinished) => Claim::NoGitHost,

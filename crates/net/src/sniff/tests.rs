@@ -146,6 +146,35 @@ fn tls_that_names_nobody_or_two_is_tls_without_a_name() {
 }
 
 #[test]
+fn sslv2_hello_is_tls_without_a_name() {
+    for hello in
+        [&b"\x80\x2e\x01\x00\x02\x00\x15\x00"[..], b"\x80\x2e\x01\x03\x01\x00\x15", b"\x9f\xff\x01\x03\x03"]
+    {
+        for size in [1, 2, 7] {
+            assert_eq!(in_pieces(hello, &[size]), Some(Claim::NoSni), "{hello:x?} by {size}");
+        }
+        for cut in 1..5 {
+            let mut sniffer = Sniffer::new();
+            assert_eq!(sniffer.push(&hello[..cut]), None);
+            assert_eq!(sniffer.finish(), Claim::NoSni, "it could have become one");
+        }
+    }
+}
+
+#[test]
+fn encrypted_client_hello_is_told_apart() {
+    let name = server_name(b"cover.example");
+    for kind in [0xfe0d, 0xffce] {
+        let hidden = extension(kind, &[0; 40]);
+        for extensions in [[name.clone(), hidden.clone()].concat(), [hidden.clone(), name.clone()].concat()] {
+            let found = sniff(&records(&hello(&extensions), 50));
+            assert_eq!(found, Some(Claim::Encrypted(Some("cover.example".to_owned()))));
+        }
+        assert_eq!(sniff(&records(&hello(&hidden), 50)), Some(Claim::Encrypted(None)));
+    }
+}
+
+#[test]
 fn the_host_of_a_request_is_found() {
     let host = |text: &str| Some(Claim::Host(text.to_owned()));
     let cases = [
@@ -197,7 +226,7 @@ fn a_request_that_servers_could_read_differently_names_nobody() {
 
 #[test]
 fn other_protocols_are_opaque_from_their_first_line() {
-    let greetings: [&[u8]; 8] = [
+    let greetings: [&[u8]; 10] = [
         b"\x20\x00\x00\x01\x85",
         b"A\x00\x00\x00\x01 \x02",
         b"SSH-2.0-OpenSSH_10.0 Debian-5\r\n",
@@ -205,7 +234,9 @@ fn other_protocols_are_opaque_from_their_first_line() {
         b"\x00\x00\x00\x08\x04\xd2\x16\x2f",
         b"*1\r\n$4\r\nPING\r\n",
         b"get key\r\n",
-        b"\x80\x01",
+        b"\x80\x01\x02",
+        b"\x80\x2e\x01\x04",
+        b"\x80\x2e\x01\x00\x03",
     ];
     for greeting in greetings {
         assert_eq!(sniff(greeting), Some(Claim::Opaque), "{greeting:?}");
@@ -263,7 +294,7 @@ proptest! {
         let mut sniffer = Sniffer::new();
         sniffer.push(&[0x16]);
         sniffer.push(&bytes);
-        prop_assert!(matches!(sniffer.finish(), Claim::Sni(_) | Claim::NoSni));
+        prop_assert!(matches!(sniffer.finish(), Claim::Sni(_) | Claim::NoSni | Claim::Encrypted(_)));
     }
 
     #[test]

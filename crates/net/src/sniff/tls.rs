@@ -1,6 +1,7 @@
 //! The server name in a TLS ClientHello (RFC 8446 §4.1.2, RFC 6066 §3), which may be spread over several records.
 //!
-//! What an encrypted ClientHello hides cannot be seen; the name outside is what counts.
+//! An encrypted ClientHello (ECH) hides the real name and shows a cover. Clients also send the extension with random
+//! content (GREASE), which looks the same to everybody but the server, so both are [`Claim::Encrypted`].
 
 use super::{Claim, MAX_BYTES, Reading};
 
@@ -9,6 +10,9 @@ pub(super) const HANDSHAKE: u8 = 0x16;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
+
+/// `encrypted_client_hello` (RFC 9849), and `encrypted_server_name`, the draft before it.
+const ENCRYPTED: [u16; 2] = [0xfe0d, 0xffce];
 
 /// What a record of plain text may hold.
 const MAX_RECORD: usize = 1 << 14;
@@ -44,6 +48,23 @@ pub(super) fn read(bytes: &[u8]) -> Reading {
     }
 }
 
+/// A ClientHello in the format of SSL 2, which old servers still take and which has no place for a name.
+///
+/// ```text
+///  length with its highest bit set (2) | message type 1 | version 0.2 or 3.x (2) | ...
+/// ```
+///
+/// `None`: these bytes are not the beginning of one.
+pub(super) fn read_sslv2(bytes: &[u8]) -> Option<Reading> {
+    const LONG_RECORD: u8 = 0x80;
+    let fits = |at: usize, right: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| right(*byte));
+    let is_hello = fits(0, &|byte| byte & LONG_RECORD != 0)
+        && fits(2, &|kind| kind == CLIENT_HELLO)
+        && fits(3, &|major| matches!(major, 0 | 3))
+        && (bytes.get(3) != Some(&0) || fits(4, &|minor| minor == 2));
+    is_hello.then_some(if bytes.len() < 5 { Reading::Unfinished } else { Reading::Done(Claim::NoSni) })
+}
+
 /// How long the handshake message is, with its header. `None`: not known yet. `Some(None)`: no ClientHello, or one
 /// that will never be whole within what is looked at.
 fn hello_len(hello: &[u8]) -> Option<Option<usize>> {
@@ -56,7 +77,17 @@ fn hello_len(hello: &[u8]) -> Option<Option<usize>> {
 }
 
 fn server_name(body: &[u8]) -> Claim {
-    extensions(body).and_then(find_name).map_or(Claim::NoSni, Claim::Sni)
+    match extensions(body).and_then(find_names) {
+        None => Claim::NoSni,
+        Some(Names { shown, is_encrypted: true }) => Claim::Encrypted(shown),
+        Some(Names { shown, is_encrypted: false }) => shown.map_or(Claim::NoSni, Claim::Sni),
+    }
+}
+
+/// What the extensions of a ClientHello say about names.
+struct Names {
+    shown: Option<String>,
+    is_encrypted: bool,
 }
 
 /// The extensions of a ClientHello: what follows version, random, session, ciphers and compression.
@@ -69,13 +100,15 @@ fn extensions(body: &[u8]) -> Option<Bytes<'_>> {
     rest.vector().map(Bytes)
 }
 
-/// The one host name of the one server-name extension. Two of either are forbidden, and servers differ in which they
-/// take.
-fn find_name(mut extensions: Bytes<'_>) -> Option<String> {
+/// The one host name of the one server-name extension, and whether another is encrypted. Two host names or extensions are
+/// forbidden, and servers differ in which they take, so a hello with two of them has none.
+fn find_names(mut extensions: Bytes<'_>) -> Option<Names> {
     let mut found = None;
+    let mut is_encrypted = false;
     while !extensions.0.is_empty() {
         let kind = extensions.number()?;
         let content = extensions.vector()?;
+        is_encrypted |= ENCRYPTED.contains(&kind);
         if kind == SERVER_NAME {
             if found.is_some() {
                 return None;
@@ -90,8 +123,9 @@ fn find_name(mut extensions: Bytes<'_>) -> Option<String> {
             found = Some(name);
         }
     }
-    let name = found.filter(|name| !name.is_empty() && name.iter().all(u8::is_ascii_graphic))?;
-    String::from_utf8(name.to_vec()).ok()
+    let readable = found.filter(|name| !name.is_empty() && name.iter().all(u8::is_ascii_graphic));
+    let shown = readable.and_then(|name| String::from_utf8(name.to_vec()).ok());
+    Some(Names { shown, is_encrypted })
 }
 
 /// Bytes that are taken from the front.

@@ -87,6 +87,32 @@ fn a_machine_that_is_still_connected_keeps_its_device_for_the_next_daemon() {
     });
 }
 
+#[test]
+fn ports_of_removed_strays_go_at_once() {
+    in_namespace(|| async {
+        let internet = Internet::new().await;
+        let bridge = open().unwrap();
+        let stray = attach(&bridge, 2, json!({"allow_internet": true})).await;
+        let kept = attach(&bridge, 3, json!({"allow_internet": true})).await;
+        // Nobody knows the machine any more, but it runs, as after a daemon that was killed.
+        drop(stray.port);
+        let address = stray.seat.address;
+        sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:02 dev {BRIDGE} nud permanent"));
+        bridge.sweep().unwrap();
+        assert!(links().contains(&stray.tap), "a machine is connected to it: {}", links());
+        stray.guest.unplug();
+        bridge.sweep().unwrap();
+        assert!(!links().contains(&stray.tap) && links().contains(&kept.tap), "{}", links());
+        let fixed = sh(&format!("ip neigh show dev {BRIDGE} nud permanent"));
+        assert!(
+            !fixed.contains(&format!("{address} ")) && fixed.contains(&kept.seat.address.to_string()),
+            "{fixed}"
+        );
+        assert_eq!(kept.guest.page(SERVER, "any.test").await, "xxxxx");
+        drop(internet);
+    });
+}
+
 /// Set for the process that the next test starts of itself, as the daemon that it kills.
 const IS_DAEMON: &str = "AGENTISO_TEST_IS_DAEMON";
 

@@ -53,6 +53,39 @@ fn a_name_opens_its_address_to_who_goes_by_that_name() {
 }
 
 #[test]
+fn nameless_connections_are_refused_under_deny_list() {
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true, "deny_domains": ["bad.test"]})).await;
+        assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
+        assert_eq!(one.guest.page(SERVER, "good.test").await, "xxxxx");
+        assert_ne!(one.guest.page(SERVER, "198.51.100.2").await, "xxxxx", "an address is no name");
+        one.logs("\"198.51.100.2\" is no name").await;
+        for (first, what) in [
+            (&b"SSH-2.0-x\r\n\r\n"[..], "neither TLS nor HTTP nor git"),
+            (b"\x80\x2e\x01\x03\x01\r\n\r\n", "TLS without a readable server name"),
+        ] {
+            let mut stream = one.guest.connect(SERVER, 80).await.unwrap();
+            let heard = one.guest.run(move || {
+                let mut heard = Vec::new();
+                // Whether the reset comes while it writes or while it reads does not matter.
+                let _ = stream.write_all(first).and_then(|()| stream.read_to_end(&mut heard));
+                heard
+            });
+            assert!(heard.await.is_empty(), "{what}");
+            one.logs(what).await;
+        }
+        let socket = one.guest.datagrams(SERVER, 7).await;
+        assert!(one.guest.echo(&socket, b"hi").await.is_err());
+        one.logs("datagrams name nobody").await;
+        assert_eq!(world.internet.datagrams.load(Ordering::SeqCst), 0);
+
+        one.allow(json!({"allow_internet": true, "deny_domains": ["bad.test"], "allow_cidrs": [format!("{SERVER}:7")]}));
+        let socket = one.guest.datagrams(SERVER, 7).await;
+        assert_eq!(one.guest.echo(&socket, b"hi").await.unwrap(), b"hi", "that address was meant");
+    });
+}
+
+#[test]
 fn ports_of_a_name_are_opened_one_by_one() {
     story(|world| async move {
         let one = world.machine(2, json!({"allow_domains": ["good.test:81", "web.test:80"]})).await;

@@ -100,6 +100,46 @@ async fn no_byte_leaves_before_it_is_known_whom_it_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nameless_connections_carry_nothing_under_deny_list() {
+    let world = World::new();
+    // It speaks first, and repeats what it is told.
+    let talkative = server(async |mut stream: TcpStream| {
+        let _ = stream.write_all(b"welcome").await;
+        let (mut from, mut to) = stream.split();
+        let _ = tokio::io::copy(&mut from, &mut to).await;
+    })
+    .await;
+    world.route(public(443), talkative);
+    let deny = DomainRule::parse("bad.example").unwrap();
+    let vm = world.vm(2, NetworkPolicy { deny_domains: vec![deny], ..internet() });
+    let guest = vm.guest().await;
+    for (count, first) in [
+        &b"SSH-2.0-x\r\n"[..],
+        b"\x80\x2e\x01\x03\x01\0\x15\0\0\0\x10",
+        b"\x16\x03\x01\0\0",
+        b"GET / HTTP/1.0\r\n\r\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stream = guest.open(public(443)).await.unwrap();
+        stream.write_all(first).await.unwrap();
+        let reset = stream.read(&mut [0; 100]).await.expect_err("not even the greeting arrives");
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        let refused = eventually(|| vm.find(FlowEvent::Refused).into_iter().nth(count)).await;
+        let message = refused.message.unwrap();
+        assert!(message.contains("deny_domains") && message.contains("allow_cidrs"), "{message}");
+        let closed = eventually(|| vm.find(FlowEvent::Closed).into_iter().nth(count)).await;
+        assert_eq!((closed.bytes_up, closed.bytes_down), (0, 0));
+    }
+    let named = guest.open(public(443)).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n";
+    named.write_all(request).await.unwrap();
+    assert_eq!(named.read_exact(7).await.unwrap(), b"welcome");
+    assert_eq!(named.read_exact(request.len()).await.unwrap(), request);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_of_the_bandwidth_is_felt_and_can_be_lifted() {
     let world = World::new();
     let slow = server(async |mut stream: TcpStream| {

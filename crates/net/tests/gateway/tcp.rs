@@ -249,6 +249,45 @@ async fn five_hundred_connections_at_once_all_work() {
     eventually(|| (vm.attachment.open_flows() == 0).then_some(())).await;
 }
 
+/// Memory of this process that is really there, in MiB.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    (pages * 4096) >> 20
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_have_a_bounded_memory_and_return_it() {
+    const CONNECTIONS: usize = 400;
+    let world = World::with(|settings| settings.limits.connecting = 512);
+    let endless =
+        server(async |mut stream: TcpStream| while stream.write_all(&[7; 10_000]).await.is_ok() {}).await;
+    world.route(public(80), endless);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let before = resident();
+    // They read nothing, so what the servers send fills the gateway.
+    let streams: Vec<_> = (0..CONNECTIONS).map(|_| guest.begin(public(80), 2048)).collect();
+    join_all(streams.iter().map(async |stream| stream.opened().await.unwrap())).await;
+    let (used, most) = vm.attachment.buffered();
+    assert!(used <= most && most <= 40 << 20, "{used} of {most}");
+    let mut grown = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = resident().saturating_sub(before);
+        if now <= grown {
+            break;
+        }
+        grown = now;
+    }
+    assert!(grown < 60, "{grown} MiB for {CONNECTIONS} connections");
+    vm.attachment.vacate().await;
+    assert_eq!(vm.attachment.open_flows(), 0);
+    assert!(vm.attachment.buffered().0 <= 2 << 20, "no more than what waits for the next connection");
+    let left = resident().saturating_sub(before);
+    assert!(left < 24, "{left} MiB are left of {grown}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beyond_its_limit_a_vm_is_refused_and_told_so() {
     let world = World::with(|settings| settings.limits = Limits { flows: 3, ..Limits::DEFAULT });

@@ -252,8 +252,9 @@ impl Stage {
             .chain(names_in(&data))
             .filter(|name| name.starts_with('.') || name.ends_with(".tmp") || name.ends_with(".new"))
             .collect();
-        let known = |name: &String| workspaces.iter().any(|id| name.ends_with(&id[..8]));
-        let ours = |name: &String| name == "daemon.sock" || name.starts_with("t-") || known(name);
+        let known = |name: &String| workspaces.iter().any(|id| name.contains(&id[..8]));
+        let daemons = |name: &String| name == "daemon.sock" || name == "owner";
+        let ours = |name: &String| daemons(name) || name.starts_with("t-") || known(name);
         left.extend(names_in(&data.join("run")).into_iter().filter(|name| !ours(name)));
         left
     }

@@ -126,8 +126,15 @@ fn a_repository_is_cloned_changed_and_pushed() {
 
     // A machine that was there before is prepared as well, and what is in the way is cleared.
     ws.write("/workspace/stray", "x\n");
+    ws.tool("network_policy", json!({"allow_internet": false, "allow_domains": []}));
     let prepare = json!({"name": ws.name, "git_url": url, "setup_commands": ["test ! -e /workspace/stray"]});
     let ready = client.tool("workspace_prepare", prepare).json();
     assert_eq!((&ready["workspace_id"], &ready["snapshot_name"]), (&json!(ws.id), &json!("golden")));
     assert_eq!(ws.sh("cd /workspace && git status --porcelain && git rev-list --count HEAD"), "5");
+    assert_eq!(ws.info()["network"]["allow_internet"], false, "as before");
+    assert_ne!(
+        ws.exec(&format!("git ls-remote {url}")).exit_code,
+        0,
+        "the internet was open for the call alone"
+    );
 }

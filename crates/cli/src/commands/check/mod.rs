@@ -7,13 +7,17 @@ mod deep;
 mod host;
 mod network;
 mod report;
+mod side_channels;
+mod state;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use agentiso_core::config::Backend;
-use agentiso_daemon::running_daemon;
+use agentiso_core::config::{self, Backend, InitMode};
+use agentiso_daemon::{foreign_owner, running_daemon};
+use agentiso_host::boot::IMAGE_INIT;
 use agentiso_host::cgroup::Place;
+use agentiso_host::jail::{self, Jail};
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::templates::TemplateKind;
 use agentiso_host::{HostFacts, Hypervisor};
@@ -25,11 +29,13 @@ use crate::failure::Failure;
 use crate::machinery::{self, BootFiles};
 use crate::{output, runtime};
 use report::{Outcome, Picked, Verdict};
+use side_channels::HostSetup;
 
 /// Check whether this host can run workspaces
 ///
 /// One line per prerequisite, with the fix where something is missing, then what was picked and why. Ends with 0
-/// only if everything that is required is there.
+/// only if everything that is required is there. How well the host's hardware separates guests (hyperthreads, page
+/// merging, swap, flaws of the processor) is told in notes, which are no failures.
 ///
 /// With --deep, every way to bring a machine up is tried instead: cold boot, templates, snapshots and restores of disk
 /// and memory, forks, and a fork of a fork. After each, the machine is examined: clock, random numbers, names,
@@ -108,6 +114,7 @@ pub(crate) async fn examine(context: &Context) -> Findings {
     outcomes.push(found);
     let (image, found) = base_image(context);
     outcomes.push(found);
+    outcomes.extend(image.as_ref().and_then(|image| init(context, image)));
     outcomes.push(host::image_tools(image.is_some()));
     outcomes.extend(host::directories(&config.paths));
     outcomes.extend(host::socket_length(&config.paths.run));
@@ -115,12 +122,17 @@ pub(crate) async fn examine(context: &Context) -> Findings {
     outcomes.push(host::space(&config.paths));
     outcomes.extend(network::bridge(&config.network));
     outcomes.push(cgroups(context));
+    outcomes.push(jail(context).await);
+    outcomes.extend(side_channels::outcomes(&HostSetup::read(Path::new("/"))));
 
     let (hypervisor, found) = accelerator(context, kernel, &outcomes).await;
     outcomes.push(found);
     if let (Some(hypervisor), Some(image)) = (&hypervisor, &image) {
         outcomes.push(templates(context, hypervisor, image));
     }
+    outcomes.extend(state::ledger(&config.paths));
+    outcomes.extend(state::quarantine(&config.paths));
+    outcomes.extend(state::mail(&config.paths));
     outcomes.push(daemon(context));
     let facts = hypervisor.as_ref().map(Hypervisor::facts);
     Findings { outcomes, picked: picked(facts.as_ref(), config.network.backend.chosen()) }
@@ -168,6 +180,29 @@ fn base_image(context: &Context) -> (Option<Image>, Outcome) {
     }
 }
 
+/// Whether the base image has what the configured init mode needs; `None` where it needs nothing.
+fn init(context: &Context, image: &Image) -> Option<Outcome> {
+    const NAME: &str = "init";
+    match context.config.vm.init_mode {
+        InitMode::Fast => return None,
+        InitMode::System => {}
+    }
+    let name = &context.config.storage.base_image;
+    Some(match agentiso_host::boot::has_init(&image.disk) {
+        Ok(true) => Outcome::ok(NAME, format!("{IMAGE_INIT} of {name}")),
+        Ok(false) => Outcome::failed(
+            NAME,
+            format!("{name} has no {IMAGE_INIT}, which vm.init_mode = \"system\" (or \"openrc\") needs"),
+            "set storage.base_image to an image with an init, such as debian-system, or vm.init_mode to \"fast\"",
+        ),
+        Err(error) => Outcome::note(
+            NAME,
+            format!("whether {name} has {IMAGE_INIT} cannot be read: {error}"),
+            format!("agentiso image build {name} --force"),
+        ),
+    })
+}
+
 /// Settles the accelerator if what it needs is there.
 async fn accelerator(
     context: &Context,
@@ -176,7 +211,8 @@ async fn accelerator(
 ) -> (Option<Hypervisor>, Outcome) {
     const NAME: &str = "accelerator";
     let blocked = earlier.iter().find(|outcome| {
-        outcome.verdict == Verdict::Failed && matches!(outcome.name, "QEMU" | "kernel" | "state" | "sockets")
+        outcome.verdict == Verdict::Failed
+            && matches!(outcome.name, "QEMU" | "kernel" | "state" | "sockets" | "jail")
     });
     let Some(kernel) = kernel.filter(|_| blocked.is_none()) else {
         let first = blocked.map_or("kernel", |outcome| outcome.name);
@@ -214,6 +250,24 @@ fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Outco
     }
 }
 
+/// What holds a QEMU that its guest has taken over. Tried with QEMU itself, as whoever runs this.
+async fn jail(context: &Context) -> Outcome {
+    const NAME: &str = "jail";
+    let vm = &context.config.vm;
+    let Ok(qemu) = Qemu::find(&vm.qemu_binary).await else {
+        return Outcome::failed(NAME, "not tried", "put \"QEMU\" right first");
+    };
+    match jail::find(&qemu.path, vm.jail).await {
+        Ok(jail) => Outcome::ok(NAME, format!("{jail}: {}", jail.describe())),
+        Err(error) if vm.jail == config::Jail::Required => Outcome::failed(
+            NAME,
+            format!("vm.jail is required, but {error}"),
+            format!("{}, or set the key to auto", error.fix()),
+        ),
+        Err(error) => Outcome::note(NAME, format!("{}: {error}", Jail::None.describe()), error.fix()),
+    }
+}
+
 /// Looked for where the daemon is or, if none runs, where one that is started from here would be.
 fn cgroups(context: &Context) -> Outcome {
     const NAME: &str = "cgroups";
@@ -230,7 +284,17 @@ fn cgroups(context: &Context) -> Outcome {
 }
 
 fn daemon(context: &Context) -> Outcome {
-    match running_daemon(&context.config.paths.lock_file()) {
+    let paths = &context.config.paths;
+    if let Some(owner) = foreign_owner(paths) {
+        let detail = format!(
+            "{} is used by the daemon of {} (pid {})",
+            paths.run.display(),
+            owner.state_file,
+            owner.pid
+        );
+        return Outcome::failed("daemon", detail, "give this configuration a vm.run_dir of its own");
+    }
+    match running_daemon(&paths.lock_file()) {
         Some(pid) => Outcome::ok("daemon", format!("running, pid {pid}")),
         None => Outcome::ok("daemon", "not running; the first command that needs it starts it"),
     }

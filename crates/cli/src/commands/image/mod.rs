@@ -8,11 +8,12 @@ mod rm;
 use std::process::ExitCode;
 
 use agentiso_core::names::ImageName;
-use agentiso_daemon::ledger;
+use agentiso_daemon::ledger::{self, Found};
 use clap::Subcommand;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::quarantine;
 
 /// Build, import, list and remove base images
 #[derive(clap::Args, Debug)]
@@ -45,15 +46,25 @@ fn parse_name(text: &str) -> Result<ImageName, String> {
 
 /// The workspaces whose disks rest on an image, by the state file.
 fn users(context: &Context, image: &ImageName) -> Vec<String> {
-    match ledger::read(&context.config.paths.state_file) {
-        Ok(None) => Vec::new(),
-        Ok(Some(document)) => document
+    let unknown = |problem: String| format!("perhaps some workspace (the state cannot be read: {problem})");
+    let mut users = match ledger::read(&context.config.paths.state_file) {
+        Ok(Found::Absent) => Vec::new(),
+        Ok(Found::Whole(document)) => document
             .workspaces
             .values()
             .filter(|stored| stored.image.name == *image)
             .map(|stored| format!("workspace {}", stored.name))
             .collect(),
         // Without the state nobody can say that the image is free.
-        Err(error) => vec![format!("perhaps some workspace (the state cannot be read: {error})")],
-    }
+        Ok(Found::Damaged { problems, .. }) => vec![unknown(problems.join("; "))],
+        Err(error) => vec![unknown(error.to_string())],
+    };
+    // What is in quarantine may be wanted back.
+    let quarantined = quarantine::found(&context.config.paths).into_iter();
+    let of_image = quarantined.filter(|item| match &item.image {
+        Some(of) => of == image,
+        None => !item.is_team(),
+    });
+    users.extend(of_image.map(|item| format!("{} (in quarantine)", item.what)));
+    users
 }

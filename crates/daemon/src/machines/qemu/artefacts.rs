@@ -55,7 +55,7 @@ pub(super) async fn boot_files(config: &Config) -> Result<BootFiles, ArtefactErr
         }
     };
     let initrd = match &config.vm.initrd_path {
-        Some(path) => path.clone(),
+        Some(path) => agentiso_image::initramfs::configured(path)?,
         None => agentiso_image::initramfs::ensure(&dirs, &kernel, agentiso_image::guest_agent()?).await?,
     };
     Ok(BootFiles { kernel: kernel.vmlinuz, initrd })

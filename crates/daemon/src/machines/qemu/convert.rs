@@ -176,5 +176,6 @@ pub(super) fn facts(config: &Config, facts: agentiso_host::HostFacts) -> HostFac
         transport: facts.transport.to_owned(),
         storage: facts.storage.to_owned(),
         network: config.network.backend.chosen().as_str().to_owned(),
+        jail: facts.jail.as_str().to_owned(),
     }
 }

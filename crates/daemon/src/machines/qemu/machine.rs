@@ -41,6 +41,7 @@ fn exit_reason(reason: &agentiso_host::ExitReason) -> ExitReason {
         ExitCause::GuestShutdown | ExitCause::Quit => true,
         ExitCause::GuestReset
         | ExitCause::GuestPanic(_)
+        | ExitCause::Killed
         | ExitCause::Signal(_)
         | ExitCause::Status(_)
         | ExitCause::Vanished => false,
@@ -79,9 +80,13 @@ impl Machine for QemuMachine {
         .boxed()
     }
 
-    fn diff(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<SnapshotDiff, SnapshotFailure>> {
+    fn diff<'a>(
+        &'a self,
+        snapshot: SnapshotId,
+        cancelled: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move {
-            let diff = self.hypervisor.diff(&self.spec, Some(&self.machine), snapshot).await;
+            let diff = self.hypervisor.diff(&self.spec, Some(&self.machine), snapshot, cancelled).await;
             diff.map(convert::diff).map_err(convert::snapshot_failure)
         }
         .boxed()

@@ -25,8 +25,10 @@ use agentiso_core::resources::Resources;
 use agentiso_core::space::HostSpace;
 use agentiso_host::carry;
 use agentiso_host::cgroup::{CgroupError, Cgroups};
+use agentiso_host::disk::{DiskError, Qcow2Storage};
+use agentiso_host::files;
 use agentiso_host::process::Process;
-use agentiso_host::strays::{self, Stray};
+use agentiso_host::strays;
 use agentiso_host::{AttachError, Hypervisor, HypervisorSettings, OnSpawn};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -34,9 +36,10 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, EraseFailure, Exported,
-    HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines, Origin,
-    Progress, SizesOf, SnapshotDiff, SnapshotFailure, SpawnHook, Target, TemplateInfo, VolumeUsage,
+    About, Arrival, AttachFailure, BootFailure, Booted, Carried, CarryFailure, DiskSnapshot, EraseFailure,
+    Exported, HostFacts, ImageFailure, ImageRef, Imported, Machine, MachineRecord, MachineSpec, Machines,
+    Origin, Progress, SizesOf, SnapshotDiff, SnapshotFailure, SpawnHook, Stray, Target, TemplateInfo,
+    VolumeUsage,
 };
 use machine::QemuMachine;
 
@@ -114,6 +117,8 @@ impl QemuMachines {
                     run_dir: paths.run.clone(),
                     probe_file: paths.probe_file(),
                     cgroups: self.cgroups().as_ref().ok().cloned(),
+                    jail: config.vm.jail,
+                    nested: config.vm.nested,
                 };
                 Hypervisor::open(settings).await.map_err(|error| unfit(error.to_string()))
             })
@@ -285,10 +290,11 @@ impl Machines for QemuMachines {
         &'a self,
         spec: &'a MachineSpec,
         snapshot: SnapshotId,
+        cancelled: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<SnapshotDiff, SnapshotFailure>> {
         async move {
             let hypervisor = self.hypervisor().await.map_err(unusable)?;
-            let diff = hypervisor.diff(&self.spec(spec), None, snapshot).await;
+            let diff = hypervisor.diff(&self.spec(spec), None, snapshot, cancelled).await;
             diff.map(convert::diff).map_err(convert::snapshot_failure)
         }
         .boxed()
@@ -352,29 +358,34 @@ impl Machines for QemuMachines {
     fn erase<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), EraseFailure>> {
         async move {
             remove(&spec.run_dir).await?;
-            remove(&spec.data_dir).await
+            let directory = spec.data_dir.clone();
+            let discarded = tokio::task::spawn_blocking(move || files::discard_dir(&directory)).await;
+            let what = spec.data_dir.display().to_string();
+            match discarded {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(EraseFailure { what, source: error.source }),
+                Err(error) => Err(EraseFailure { what, source: io::Error::other(error) }),
+            }
         }
         .boxed()
     }
 
-    fn remove_strays<'a>(
-        &'a self,
-        is_known: &'a (dyn Fn(&str) -> bool + Send + Sync),
-    ) -> BoxFuture<'a, Vec<String>> {
-        async move {
-            // Groups of machines that are gone go before any is made.
-            let _ = self.cgroups();
-            let mut removed = Vec::new();
-            for stray in self.processes_of(|stray| !is_known(&stray.id.short())) {
-                let what = format!("process {} in {}", stray.record.pid, stray.run_dir.display());
-                match strays::remove_stray(&stray).await {
-                    Ok(()) => removed.push(what),
-                    Err(error) => tracing::error!(%error, "{what} could not be removed"),
-                }
-            }
-            removed
+    fn strays(&self) -> Vec<Stray> {
+        // Groups of machines that are gone go before any is made.
+        let _ = self.cgroups();
+        self.processes_of(|_| true)
+    }
+
+    fn end_stray<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), String>> {
+        async move { strays::remove_stray(stray).await.map_err(|error| error.to_string()) }.boxed()
+    }
+
+    fn disk_snapshots(&self, spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
+        match Qcow2Storage::listed_now(&spec.data_dir) {
+            Ok(listed) => Ok(Some(listed)),
+            Err(DiskError::NoVolume(_)) => Ok(None),
+            Err(error) => Err(SnapshotFailure::Failed { reason: error.to_string() }),
         }
-        .boxed()
     }
 
     fn prepare<'a>(
@@ -410,16 +421,17 @@ impl Machines for QemuMachines {
     }
 
     fn volume_usage(&self, spec: &MachineSpec, of: SizesOf) -> Option<VolumeUsage> {
-        agentiso_host::disk::Qcow2Storage::sizes_now(&spec.data_dir, of).ok().map(convert::usage)
+        Qcow2Storage::sizes_now(&spec.data_dir, of).ok().map(convert::usage)
     }
 
     fn origin(&self, spec: &MachineSpec) -> Option<Origin> {
-        let found = agentiso_host::disk::Qcow2Storage::origin_now(&spec.data_dir).ok()?;
+        let found = Qcow2Storage::origin_now(&spec.data_dir).ok()?;
         Some(found.map_or(Origin::Beginning, Origin::Snapshot))
     }
 
     fn bytes_while_copying(&self, memory_bytes: u64) -> u64 {
-        agentiso_host::snapshot::bytes_while_copying(memory_bytes)
+        // A machine that is copied runs, so there is a hypervisor.
+        self.hypervisor.get().map_or(memory_bytes, |hypervisor| hypervisor.bytes_while_copying(memory_bytes))
     }
 
     fn host_memory(&self) -> Option<HostMemory> {

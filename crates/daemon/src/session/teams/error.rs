@@ -4,6 +4,7 @@ use agentiso_core::team::{MailError, RoleName, TeamName, TeamRefusal};
 use thiserror::Error;
 
 use crate::error::OpError;
+use crate::mail::{DeliverError, MailStoreError};
 
 #[derive(Debug, Error)]
 pub enum TeamError {
@@ -13,6 +14,8 @@ pub enum TeamError {
     Mail(#[from] MailError),
     #[error("team {name} belongs to a session that was active {idle_secs} s ago")]
     OwnerActive { name: TeamName, idle_secs: u64 },
+    #[error("team {name} belongs to a session that is connected and was active {idle_secs} s ago")]
+    OwnerConnected { name: TeamName, idle_secs: u64 },
     #[error("member {role} of team {team} could not be made, so the team was not: {source}")]
     Member {
         team: TeamName,
@@ -22,6 +25,17 @@ pub enum TeamError {
     },
     #[error("team {team} could not be destroyed: {left} of its machines are left")]
     Left { team: TeamName, left: usize },
+    #[error("the mail of a team cannot be stored: {0}")]
+    Store(#[from] MailStoreError),
+}
+
+impl From<DeliverError> for TeamError {
+    fn from(error: DeliverError) -> Self {
+        match error {
+            DeliverError::Refused(refusal) => Self::Mail(refusal),
+            DeliverError::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 impl TeamError {
@@ -29,7 +43,9 @@ impl TeamError {
         match self {
             Self::Refused(TeamRefusal::NotFound { .. }) => "team_not_found",
             Self::Refused(TeamRefusal::NameTaken(_)) => "team_exists",
-            Self::Refused(TeamRefusal::NoRoles | TeamRefusal::DuplicateRole(_)) => "bad_roles",
+            Self::Refused(
+                TeamRefusal::NoRoles | TeamRefusal::DuplicateRole(_) | TeamRefusal::TooLong { .. },
+            ) => "bad_roles",
             Self::Refused(TeamRefusal::TooMany { .. }) => "team_budget",
             Self::Refused(TeamRefusal::TooDeep { .. }) => "team_too_deep",
             Self::Refused(TeamRefusal::Going(_)) => "team_going",
@@ -38,8 +54,13 @@ impl TeamError {
             Self::Mail(MailError::TooLong(_)) => "message_too_long",
             Self::Mail(MailError::TooManyTasks { .. }) => "too_many_tasks",
             Self::OwnerActive { .. } => "owner_active",
+            Self::OwnerConnected { .. } => "owner_connected",
             Self::Member { source, .. } => source.code(),
             Self::Left { .. } => "destroy_failed",
+            Self::Store(MailStoreError::NoSpace { .. }) => "no_space",
+            Self::Store(MailStoreError::Closed) => "team_going",
+            Self::Store(MailStoreError::TooLong) => "message_too_long",
+            Self::Store(MailStoreError::Io { .. } | MailStoreError::Full { .. }) => "mail_not_stored",
         }
     }
 
@@ -55,6 +76,9 @@ impl TeamError {
             Self::Refused(TeamRefusal::NoRoles | TeamRefusal::DuplicateRole(_)) => {
                 "give each member a name of its own".to_owned()
             }
+            Self::Refused(TeamRefusal::TooLong { .. }) => {
+                "put the rest into a note, and name the note in the description".to_owned()
+            }
             Self::Refused(TeamRefusal::TooMany { .. }) => {
                 "ask for fewer roles, or for a larger max_vms of the topmost team".to_owned()
             }
@@ -68,9 +92,25 @@ impl TeamError {
             Self::Mail(MailError::TooManyTasks { .. }) => {
                 "collect the results with team (action receive), then send it again".to_owned()
             }
-            Self::OwnerActive { .. } => "wait until its session is idle for 60 s or has ended".to_owned(),
+            Self::OwnerActive { .. } => {
+                "wait until its session has ended; after 60 s without a call, action destroy with force: true helps"
+                    .to_owned()
+            }
+            Self::OwnerConnected { .. } => {
+                "make a team of your own; if that session does not need this one any more, use action destroy with \
+                 force: true"
+                    .to_owned()
+            }
             Self::Member { source, .. } => return source.hint(),
             Self::Left { .. } => "try again once the cause is removed".to_owned(),
+            Self::Store(MailStoreError::NoSpace { .. }) => "free space on the host's disk".to_owned(),
+            Self::Store(MailStoreError::Closed) => "make another team".to_owned(),
+            Self::Store(MailStoreError::TooLong) => {
+                "put it into a note or a file, and send where it is".to_owned()
+            }
+            Self::Store(MailStoreError::Io { .. } | MailStoreError::Full { .. }) => {
+                "look at that file on the host, then try again".to_owned()
+            }
         };
         Some(text)
     }
@@ -79,19 +119,25 @@ impl TeamError {
         match self {
             Self::OwnerActive { .. }
             | Self::Left { .. }
+            | Self::Store(
+                MailStoreError::NoSpace { .. } | MailStoreError::Io { .. } | MailStoreError::Full { .. },
+            )
             | Self::Refused(TeamRefusal::BeingMade(_))
             | Self::Mail(MailError::TooManyTasks { .. }) => true,
             Self::Member { source, .. } => source.retryable(),
-            Self::Refused(
+            Self::OwnerConnected { .. }
+            | Self::Refused(
                 TeamRefusal::NotFound { .. }
                 | TeamRefusal::NameTaken(_)
                 | TeamRefusal::NoRoles
                 | TeamRefusal::DuplicateRole(_)
+                | TeamRefusal::TooLong { .. }
                 | TeamRefusal::TooMany { .. }
                 | TeamRefusal::TooDeep { .. }
                 | TeamRefusal::Going(_),
             )
-            | Self::Mail(MailError::NotAMember { .. } | MailError::TooLong(_)) => false,
+            | Self::Mail(MailError::NotAMember { .. } | MailError::TooLong(_))
+            | Self::Store(MailStoreError::Closed | MailStoreError::TooLong) => false,
         }
     }
 }

@@ -1,13 +1,23 @@
 //! Messages between members, and what came of the tasks among them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use agentiso_core::team::{Message, RoleName, TASK_ASSIGNMENT, TaskResult, TeamName};
+use agentiso_core::team::{Message, RoleName, TASK_ASSIGNMENT, TaskResult, Team, TeamName, TeamRefusal};
 use uuid::Uuid;
 
 use super::{TeamError, tasks};
 use crate::error::OpError;
+use crate::mail::{self, Slot};
 use crate::session::Session;
+
+/// A message that was delivered.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub message: Message,
+    /// Messages that gave way to it because an inbox was full.
+    pub displaced: usize,
+}
 
 /// What a member is given; it is not given again.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +41,7 @@ impl Session {
         to: &str,
         content: String,
         message_type: String,
-    ) -> Result<Message, OpError> {
+    ) -> Result<Sent, OpError> {
         let _call = self.begin_call();
         self.refuse_when_closing()?;
         let message = Message {
@@ -42,68 +52,69 @@ impl Session {
             message_type,
             timestamp: jiff::Timestamp::now(),
         };
-        let (name, members) = self.shared().change(|registry| {
-            let (name, team) = registry.own_team(team, self.id(), self.kind(), Instant::now())?;
-            team.deliver(&message).map_err(TeamError::from)?;
-            let members: Vec<RoleName> = team.members.iter().map(|member| member.name.clone()).collect();
-            Ok::<_, OpError>((name, members))
-        })?;
-        if let Err(error) = self.shared().save().await {
-            self.shared().change(|registry| {
-                if let Some(team) = registry.teams.get_mut(&name) {
-                    team.retract(&message.message_id);
-                }
+        let (name, to) = self.shared().change(|registry| {
+            let (name, team) = registry.own_team(team, self.id(), self.kind(), false, Instant::now())?;
+            let recipients = team.recipients(&message).map_err(TeamError::from)?;
+            let slots = recipients.into_iter().map(|role| {
+                let slot = self.inbox(&name, team, &role)?;
+                Ok::<_, OpError>((role, slot))
             });
-            return Err(OpError::Ledger(error));
-        }
-        {
-            // Under the lock that a team is removed under, so that nothing is counted for one that is gone.
-            let state = self.shared().state();
-            if state.registry.teams.get(&name).is_some() {
-                self.shared().metrics.sent(&name, &message.message_type);
+            let slots = slots.collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, OpError>((name, slots))
+        })?;
+        let shared = Arc::clone(self.shared());
+        let team = name.clone();
+        let told = move |message: &Message, delivered: &mail::Delivered| {
+            if message.message_type == TASK_ASSIGNMENT {
+                for (role, pending) in &delivered.pending {
+                    tasks::count(&shared, &team, role, *pending, None);
+                    tasks::set_going(&shared, &team, role);
+                }
             }
+        };
+        let (message, delivered, ()) = mail::deliver(to, message, told).await.map_err(TeamError::from)?;
+        // Under the lock that a team is removed under, so that nothing is counted for one that is gone.
+        let state = self.shared().state();
+        if state.registry.teams.get(&name).is_some() {
+            self.shared().metrics.sent(&name, &message.message_type);
         }
-        if message.message_type == TASK_ASSIGNMENT {
-            members.iter().for_each(|member| tasks::set_going(self.shared(), &name, member));
-        }
-        Ok(message)
+        drop(state);
+        Ok(Sent { message, displaced: delivered.displaced })
     }
 
     /// Takes a member's oldest messages and results, so many of each. What was taken is not given again, also not after a
     /// restart.
     pub async fn receive_messages(&self, team: &str, agent: &str, limit: usize) -> Result<Received, OpError> {
         let _call = self.begin_call();
-        let (name, received) = self.shared().change(|registry| {
-            let (name, team) = registry.own_team(team, self.id(), self.kind(), Instant::now())?;
+        let slot = self.shared().change(|registry| {
+            let (name, team) = registry.own_team(team, self.id(), self.kind(), false, Instant::now())?;
             team.check_member(agent).map_err(TeamError::from)?;
-            let taken = team.member_mut(agent).map(|member| Received {
-                messages: member.mail.take(limit),
-                results: member.tasks.take_results(limit),
-                results_left: member.tasks.results_left(),
-                pending: member.tasks.pending().len(),
-            });
-            Ok::<_, OpError>((name, taken.unwrap_or_default()))
+            match team.member(agent).map(|member| member.name.clone()) {
+                Some(role) => self.inbox(&name, team, &role),
+                None => Err(OpError::Cancelled),
+            }
         })?;
-        if received.messages.is_empty() && received.results.is_empty() {
-            return Ok(received);
+        let taken = slot.run(move |inbox| inbox.take(limit)).await.map_err(TeamError::from)?;
+        Ok(Received {
+            messages: taken.messages,
+            results: taken.results,
+            results_left: taken.results_left,
+            pending: taken.pending,
+        })
+    }
+
+    /// The inbox of a member. It is asked for under the registry's lock, so that none is found once its team goes.
+    fn inbox(&self, name: &TeamName, team: &Team, role: &RoleName) -> Result<Arc<Slot>, OpError> {
+        if team.is_going() {
+            return Err(TeamError::Refused(TeamRefusal::Going(name.clone())).into());
         }
-        if let Err(error) = self.shared().save().await {
-            self.shared().change(|registry| {
-                let team = registry.teams.get_mut(&name);
-                if let Some(member) = team.and_then(|team| team.member_mut(agent)) {
-                    member.mail.give_back(received.messages);
-                    member.tasks.give_back(received.results);
-                }
-            });
-            return Err(OpError::Ledger(error));
-        }
-        Ok(received)
+        Ok(self.shared().mail.slot(name, team.created_at, role))
     }
 
     /// Whether this session may act for a member of a team.
     pub fn check_team_member(&self, team: &str, agent: &str) -> Result<TeamName, OpError> {
         self.shared().change(|registry| {
-            let (name, team) = registry.own_team(team, self.id(), self.kind(), Instant::now())?;
+            let (name, team) = registry.own_team(team, self.id(), self.kind(), false, Instant::now())?;
             team.check_member(agent).map_err(TeamError::from)?;
             Ok(name)
         })

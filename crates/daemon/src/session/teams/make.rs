@@ -57,7 +57,7 @@ impl Session {
                 Some(Ok(())) | None => Err(OpError::Cancelled),
             };
             if made.is_err()
-                && let Err(error) = session.dissolve(&request.name, Cause::Undone).await
+                && let Err(error) = session.dissolve(&request.name, Cause::Undone, false).await
             {
                 tracing::error!(team = %request.name, %error, "a team that could not be made is not quite gone");
             }
@@ -94,7 +94,7 @@ impl Session {
         };
         self.shared().change(|registry| {
             if let Some(parent) = &request.parent {
-                registry.own_team(parent.as_str(), self.id(), self.kind(), Instant::now())?;
+                registry.own_team(parent.as_str(), self.id(), self.kind(), false, Instant::now())?;
             }
             registry.admit_workspaces(new.roles.len() as u64)?;
             // Members may be given machines of the pool, which are counted already; whoever has a pool has room for both.
@@ -164,14 +164,18 @@ impl Session {
         Ok(info)
     }
 
-    /// Destroys a team, the teams below it first, with all their machines.
-    pub async fn destroy_team(&self, name: &str) -> Result<TeamName, OpError> {
+    /// Destroys a team, the teams below it first, with all their machines. With `force` also one whose owner is connected
+    /// but has been silent for long enough.
+    pub async fn destroy_team(&self, name: &str, force: bool) -> Result<TeamName, OpError> {
         self.refuse_when_closing()?;
-        let name = self.own_team(name)?;
+        let name = self.shared().change(|registry| {
+            let now = Instant::now();
+            registry.own_team(name, self.id(), self.kind(), force, now).map(|(name, _)| name)
+        })?;
         // Once begun it is done, whoever waits for it.
         self.guarded(|session, _| async move {
             let _call = session.begin_call();
-            session.dissolve(&name, Cause::Asked).await?;
+            session.dissolve(&name, Cause::Asked, force).await?;
             Ok(name)
         })
         .await
@@ -180,13 +184,13 @@ impl Session {
     /// A team that this session may do something with.
     pub fn own_team(&self, name: &str) -> Result<TeamName, OpError> {
         self.shared().change(|registry| {
-            registry.own_team(name, self.id(), self.kind(), Instant::now()).map(|(name, _)| name)
+            registry.own_team(name, self.id(), self.kind(), false, Instant::now()).map(|(name, _)| name)
         })
     }
 
     /// Removes a team with all below it. A team whose machines cannot all be removed stays, so that they are not
     /// forgotten.
-    pub(super) async fn dissolve(&self, name: &TeamName, cause: Cause) -> Result<(), OpError> {
+    pub(super) async fn dissolve(&self, name: &TeamName, cause: Cause, force: bool) -> Result<(), OpError> {
         let shared = self.shared();
         let begin = |registry: &mut crate::registry::Registry| {
             registry.teams.begin_end(name, cause == Cause::Undone).map_err(TeamError::from)
@@ -197,10 +201,11 @@ impl Session {
             cards::remove(shared, name).await;
         }
         for team in teams {
-            let left = self.destroy_members(&team).await;
+            let left = self.destroy_members(&team, force).await;
             if left > 0 {
                 return Err(TeamError::Left { team, left }.into());
             }
+            self.discard_mail(&team).await;
             shared.change(|registry| {
                 registry.teams.remove(&team);
                 shared.metrics.forget_team(&team);
@@ -211,15 +216,31 @@ impl Session {
         Ok(())
     }
 
+    /// Removes the mail of a team that is going, while the ledger still says that it is: a crash in between leaves
+    /// nothing behind that nobody knows of.
+    async fn discard_mail(&self, team: &TeamName) {
+        let found = {
+            let state = self.shared().state();
+            let found = state.registry.teams.get(team);
+            found.map(|team| {
+                let roles: Vec<_> = team.members.iter().map(|member| member.name.clone()).collect();
+                (team.created_at, roles)
+            })
+        };
+        if let Some((created_at, roles)) = found {
+            self.shared().mail.discard(team, created_at, &roles).await;
+        }
+    }
+
     /// How many are left.
-    async fn destroy_members(&self, team: &TeamName) -> usize {
+    async fn destroy_members(&self, team: &TeamName, force: bool) -> usize {
         let machines: Vec<_> = {
             let state = self.shared().state();
             let members = state.registry.teams.get(team).into_iter().flat_map(|team| &team.members);
             members.filter_map(|member| member.workspace_id.map(WorkspaceRef::Id)).collect()
         };
         let destroyed = machines.iter().map(|machine| async move {
-            match self.destroy(machine).await {
+            match self.destroy_by_force(machine, force).await {
                 Ok(_) | Err(OpError::NotFound { .. }) => true,
                 Err(error) => {
                     tracing::warn!(%machine, %error, "a member of a team could not be destroyed");

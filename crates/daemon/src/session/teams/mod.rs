@@ -18,5 +18,5 @@ mod tasks;
 
 pub use error::TeamError;
 pub use info::{MemberInfo, RoleRequest, TeamInfo, TeamRequest};
-pub use mail::Received;
-pub(crate) use recover::recover;
+pub use mail::{Received, Sent};
+pub(crate) use recover::{look, recover, take_up};

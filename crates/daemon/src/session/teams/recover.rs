@@ -1,20 +1,20 @@
-//! What becomes of teams when a daemon finds them in its ledger.
+//! What becomes of teams when a daemon finds them in its ledger, or a person brings them back.
 
 use std::sync::Arc;
 
 use agentiso_core::ids::WorkspaceId;
-use agentiso_core::team::{Outcome, RoleName, TaskStep, TeamName, TeamState};
+use agentiso_core::team::{Outcome, RoleName, TaskStep, Team, TeamName, TeamState, UnderWay};
 
 use super::inside;
 use super::make::Cause;
-use super::tasks::{self, Errand, UnderWay};
+use super::tasks::{self, Errand};
 use crate::registry::SessionKind;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// What is found at the start, before anybody can begin something else.
+/// What is found of teams before anybody can begin something else.
 #[derive(Debug, Default)]
-struct Found {
+pub(crate) struct Found {
     /// Half made or half destroyed.
     unfinished: Vec<(TeamName, Cause)>,
     /// Tasks that may have been started.
@@ -26,7 +26,22 @@ struct Found {
 
 /// Teams that a crash left half made or half destroyed go; tasks go on.
 pub(crate) fn recover(shared: &Arc<Shared>) {
-    let found = look(shared);
+    let mut found = Found::default();
+    for (name, team) in shared.state().registry.teams.iter() {
+        found.add(shared, name, team);
+    }
+    take_up(shared, found);
+}
+
+/// Looks at a team in quarantine whose mail was loaded. It must not be entered yet: tasks that somebody begins then are
+/// not to be taken for interrupted ones.
+pub(crate) fn look(shared: &Shared, name: &TeamName, team: &Team) -> Found {
+    let mut found = Found::default();
+    found.add(shared, name, team);
+    found
+}
+
+pub(crate) fn take_up(shared: &Arc<Shared>, found: Found) {
     for (errand, job) in found.running {
         tasks::spawn(shared, tasks::resume(Arc::clone(shared), errand, job));
     }
@@ -35,51 +50,49 @@ pub(crate) fn recover(shared: &Arc<Shared>) {
     shared.tasks.spawn(async move {
         for errand in found.interrupted {
             let reason = "the daemon ended while the task was being started; it may have run or not";
-            errand.end(&rest, Outcome::failed(reason)).await;
+            let ended = errand.end(&rest, Outcome::failed(reason));
+            // What cannot be written while the daemon ends is found by the next one.
+            rest.closing.run_until_cancelled(ended).await;
         }
         for (team, role) in found.members {
             tasks::set_going(&rest, &team, &role);
         }
         let session = Session::open(Arc::clone(&rest), SessionKind::Shell);
         for (team, cause) in found.unfinished {
-            if let Err(error) = session.dissolve(&team, cause).await {
+            if let Err(error) = session.dissolve(&team, cause, false).await {
                 tracing::error!(%team, %error, "a team that was not finished is left");
             }
         }
     });
 }
 
-fn look(shared: &Shared) -> Found {
-    let mut found = Found::default();
-    for (name, team) in shared.state().registry.teams.iter() {
+impl Found {
+    fn add(&mut self, shared: &Shared, name: &TeamName, team: &Team) {
         match team.state {
-            TeamState::Creating => found.unfinished.push((name.clone(), Cause::Undone)),
+            TeamState::Creating => self.unfinished.push((name.clone(), Cause::Undone)),
             TeamState::Completing | TeamState::Destroyed => {
-                found.unfinished.push((name.clone(), Cause::Asked));
+                self.unfinished.push((name.clone(), Cause::Asked));
             }
             TeamState::Ready | TeamState::Working => {
-                found.machines.extend(team.members.iter().filter_map(|member| member.workspace_id));
+                self.machines.extend(team.members.iter().filter_map(|member| member.workspace_id));
             }
         }
         for member in &team.members {
-            found.members.push((name.clone(), member.name.clone()));
-            for task in member.tasks.pending() {
+            self.members.push((name.clone(), member.name.clone()));
+            let slot = shared.mail.slot(name, team.created_at, &member.name);
+            for task in slot.tasks_at_start() {
                 let errand = Errand {
                     team: name.clone(),
                     role: member.name.clone(),
                     message_id: task.message_id,
                     workspace: member.workspace_id,
                 };
-                match &task.step {
+                match task.step {
                     TaskStep::Waiting { .. } => {}
-                    TaskStep::Starting => found.interrupted.push(errand),
-                    TaskStep::Running { job, machine, deadline } => {
-                        let job = UnderWay { job: *job, machine: machine.clone(), deadline: *deadline };
-                        found.running.push((errand, job));
-                    }
+                    TaskStep::Starting => self.interrupted.push(errand),
+                    TaskStep::Running(job) => self.running.push((errand, job)),
                 }
             }
         }
     }
-    found
 }

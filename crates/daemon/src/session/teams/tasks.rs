@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::names::WorkspaceRef;
 use agentiso_core::paths::GuestPath;
-use agentiso_core::team::{Assignment, Outcome, RoleName, TeamName};
+use agentiso_core::team::{Assignment, Outcome, RoleName, TeamName, UnderWay};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ use super::{cards, output};
 use crate::error::OpError;
 use crate::guest::Guest;
 use crate::machines::{Command, JobQuery};
+use crate::mail::{Inbox, MailStoreError, Slot};
 use crate::registry::SessionKind;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -40,27 +41,47 @@ pub(super) struct Errand {
     pub(super) workspace: Option<WorkspaceId>,
 }
 
-/// A job that was started.
-#[derive(Clone, Debug)]
-pub(super) struct UnderWay {
-    pub(super) job: u64,
-    pub(super) machine: String,
-    pub(super) deadline: Timestamp,
+/// Has as many of a member's tasks begin as its machine takes at once.
+pub(super) fn set_going(shared: &Arc<Shared>, team: &TeamName, role: &RoleName) {
+    spawn(shared, begin_all(Arc::clone(shared), team.clone(), role.clone()));
 }
 
-/// Begins as many of a member's tasks as its machine takes at once.
-pub(super) fn set_going(shared: &Arc<Shared>, team: &TeamName, role: &RoleName) {
-    while !shared.closing.is_cancelled() {
-        let begun = shared.change(|registry| {
-            let member = registry.teams.get_mut(team)?.member_mut(role.as_str())?;
-            let (message_id, assignment) = member.begin_task()?;
-            let workspace = member.workspace_id;
-            Some((Errand { team: team.clone(), role: role.clone(), message_id, workspace }, assignment))
-        });
-        let Some((errand, assignment)) = begun else { return };
-        let work = carry_out(Arc::clone(shared), errand, assignment);
-        spawn(shared, work);
+async fn begin_all(shared: Arc<Shared>, team: TeamName, role: RoleName) {
+    while let Some((slot, workspace)) = place(&shared, &team, &role) {
+        match slot.run(Inbox::begin).await {
+            Ok(Some(begun)) => {
+                let message_id = begun.message_id;
+                let errand = Errand { team: team.clone(), role: role.clone(), message_id, workspace };
+                spawn(&shared, carry_out(Arc::clone(&shared), errand, begun.assignment));
+            }
+            Ok(None) | Err(MailStoreError::Closed) => return,
+            // It waits where it is until it can be written down that it begins.
+            Err(error) => {
+                tracing::error!(%team, %role, %error, "a task cannot begin yet");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
     }
+}
+
+/// The inbox of a member, and its machine. A team that is going has none any more.
+fn place(shared: &Shared, team: &TeamName, role: &RoleName) -> Option<(Arc<Slot>, Option<WorkspaceId>)> {
+    let state = shared.state();
+    let found = state.registry.teams.get(team).filter(|team| !team.is_going())?;
+    let member = found.member(role.as_str())?;
+    Some((shared.mail.slot(team, found.created_at, role), member.workspace_id))
+}
+
+/// Has the registry know how many tasks a member has to do, and how one ended that has just ended. The ledger may be told
+/// later: the inbox says the same at the next start.
+pub(super) fn count(shared: &Shared, team: &TeamName, role: &RoleName, pending: usize, ended: Option<bool>) {
+    shared.change(|registry| {
+        let found = registry.teams.get_mut(team).and_then(|team| team.member_mut(role.as_str()));
+        if let Some(member) = found {
+            member.set_pending_tasks(pending, ended);
+        }
+    });
+    shared.save_later();
 }
 
 /// The work ends when the daemon does: what is under way then is found again by the next one.
@@ -72,7 +93,6 @@ pub(super) fn spawn(shared: &Arc<Shared>, work: impl Future<Output = ()> + Send 
 }
 
 async fn carry_out(shared: Arc<Shared>, errand: Errand, assignment: Assignment) {
-    shared.save_or_warn("a task begins").await;
     cards::write(&shared, &errand.team, Some(&errand.role)).await;
     let session = Session::open(Arc::clone(&shared), SessionKind::Shell);
     let outcome = match errand.start(&session, assignment).await {
@@ -111,14 +131,13 @@ impl Errand {
         let timeout = SignedDuration::from_secs(i64::try_from(timeout_secs).unwrap_or(i64::MAX));
         let deadline = Timestamp::now().checked_add(timeout).unwrap_or(Timestamp::MAX);
         let started = UnderWay { job, machine: guest.run(), deadline };
-        let shared = session.shared();
-        shared.change(|registry| {
-            let team = registry.teams.get_mut(&self.team);
-            if let Some(member) = team.and_then(|team| team.member_mut(self.role.as_str())) {
-                member.task_runs(&self.message_id, job, started.machine.clone(), deadline);
+        if let Some((slot, _)) = place(session.shared(), &self.team, &self.role) {
+            let (id, job) = (self.message_id, started.clone());
+            if let Err(error) = slot.run(move |inbox| inbox.task_runs(id, &job)).await {
+                // Should the daemon end before the task, the next one can only say that it may have run.
+                tracing::warn!(team = %self.team, role = %self.role, %error, "how to find a task again is not stored");
             }
-        });
-        shared.save_or_warn("a task has begun").await;
+        }
         Ok((guest, started))
     }
 
@@ -135,16 +154,28 @@ impl Errand {
         }
     }
 
+    /// Returns once the result is on disk. Until then the task counts as under way, so that the next daemon looks for its
+    /// result again.
     pub(super) async fn end(&self, shared: &Arc<Shared>, outcome: Outcome) {
-        let known = shared.change(|registry| {
-            let team = registry.teams.get_mut(&self.team);
-            team.and_then(|team| team.member_mut(self.role.as_str()))
-                .is_some_and(|member| member.end_task(&self.message_id, outcome))
-        });
-        if !known {
-            return;
+        while let Some((slot, _)) = place(shared, &self.team, &self.role) {
+            let (errand, ours, outcome) = (self.clone(), Arc::clone(shared), outcome.clone());
+            let success = outcome.exit_code == 0;
+            let end = move |inbox: &mut Inbox| {
+                let known = inbox.end(errand.message_id, outcome)?;
+                if known {
+                    count(&ours, &errand.team, &errand.role, inbox.pending().len(), Some(success));
+                }
+                Ok(known)
+            };
+            match slot.run(end).await {
+                Ok(true) => break,
+                Ok(false) | Err(MailStoreError::Closed) => return,
+                Err(error) => {
+                    tracing::error!(team = %self.team, role = %self.role, %error, "a result cannot be stored yet");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
         }
-        shared.save_or_warn("a task has ended").await;
         cards::write(shared, &self.team, Some(&self.role)).await;
         set_going(shared, &self.team, &self.role);
     }

@@ -18,7 +18,7 @@ use std::path::Path;
 use agentiso_core::ids::SnapshotId;
 
 pub(super) use self::sizes::sizes;
-pub(super) use self::snapshot::origin;
+pub(super) use self::snapshot::{listed, origin};
 use super::error::DiskError;
 use super::graph::Graph;
 use super::layer_name::LayerName;
@@ -150,5 +150,6 @@ fn is_half_made(name: &str) -> bool {
         return true;
     }
     let of_layer = rest.rsplit_once('.').and_then(|(layer, _)| LayerName::parse(layer));
-    rest.starts_with(&format!("{VOLUME_FILE}.")) || of_layer.is_some_and(|layer| layer.is_own())
+    rest.starts_with(&format!("{VOLUME_FILE}."))
+        || of_layer.is_some_and(|layer| layer.is_own() || layer.is_image())
 }

@@ -15,6 +15,7 @@ pub(super) fn settle(
     running_head: Option<&Path>,
     known: &[SnapshotId],
 ) -> Result<(), DiskError> {
+    layers.hold(dir)?;
     let mut open = Open::at(layers, dir)?;
     let (before, stored) = (open.volume.clone(), layers.load(dir)?);
     settle_pivot(&mut open, running_head);
@@ -27,6 +28,7 @@ pub(super) fn settle(
         return Err(DiskError::OtherHead { running: running.to_owned(), head });
     }
     open.volume.snapshots.retain(|snapshot, _| known.contains(snapshot));
+    open.volume.unconfirmed.clear();
     // Nothing is removed, and nothing written, before it is clear that all layers are there.
     open.graph()?;
     // A record of an older version is written anew, so that what it did not note is settled as it is today.

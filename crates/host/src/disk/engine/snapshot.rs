@@ -8,7 +8,7 @@ use super::{Open, memory_name};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
-use crate::disk::storage::Pivot;
+use crate::disk::storage::{DiskSnapshot, Pivot};
 use crate::disk::volume::PivotNote;
 
 pub(super) fn begin(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<Pivot, DiskError> {
@@ -24,6 +24,7 @@ pub(super) fn begin(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> R
     layers.create(dir, &to, &from, open.volume.virtual_bytes)?;
     let mut changed = open.volume.clone();
     changed.pivot = Some(PivotNote { snapshot, from, to: to.clone() });
+    changed.unconfirmed.insert(snapshot);
     open.save_with(changed, &to)?;
     Ok(pivot)
 }
@@ -45,6 +46,7 @@ pub(super) fn abandon(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) ->
     let mut open = Open::at(layers, dir)?;
     match open.volume.pivot.take() {
         Some(pivot) if pivot.snapshot == snapshot => {
+            open.volume.unconfirmed.remove(&snapshot);
             open.save()?;
             layers.remove(dir, pivot.to.as_str())?;
             layers.remove(dir, &memory_name(snapshot))
@@ -75,6 +77,7 @@ pub(super) fn restore(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) ->
 pub(super) fn forget(layers: &impl Layers, dir: &Path, snapshot: SnapshotId) -> Result<(), DiskError> {
     let mut open = Open::at(layers, dir)?;
     if open.volume.snapshots.remove(&snapshot).is_some() {
+        open.volume.unconfirmed.remove(&snapshot);
         open.save()?;
     }
     open.collect()?;
@@ -104,6 +107,29 @@ pub(in crate::disk) fn origin(layers: &impl Layers, dir: &Path) -> Result<Option
         open.volume.snapshots.iter().find(|(_, top)| *top == layer).map(|(snapshot, _)| *snapshot)
     };
     Ok(graph.chain(&open.volume.head).find_map(snapshot_of))
+}
+
+/// The snapshots that the volume itself knows, a parent before its children.
+pub(in crate::disk) fn listed(layers: &impl Layers, dir: &Path) -> Result<Vec<DiskSnapshot>, DiskError> {
+    let open = Open::at(layers, dir)?;
+    let (graph, names) = (open.graph()?, layers.names(dir)?);
+    let snapshots = &open.volume.snapshots;
+    let snapshot_of =
+        |layer: &LayerName| snapshots.iter().find(|(_, top)| *top == layer).map(|(snapshot, _)| *snapshot);
+    let mut listed: Vec<(usize, DiskSnapshot)> = snapshots
+        .iter()
+        .map(|(id, top)| {
+            let snapshot = DiskSnapshot {
+                id: *id,
+                parent: graph.chain(top).skip(1).find_map(snapshot_of),
+                has_memory: names.contains(&memory_name(*id)),
+                unconfirmed: open.volume.unconfirmed.contains(id),
+            };
+            (graph.chain(top).count(), snapshot)
+        })
+        .collect();
+    listed.sort_by_key(|(depth, snapshot)| (*depth, snapshot.id));
+    Ok(listed.into_iter().map(|(_, snapshot)| snapshot).collect())
 }
 
 pub(super) fn head(layers: &impl Layers, dir: &Path) -> Result<PathBuf, DiskError> {

@@ -169,7 +169,7 @@ impl Climb {
             base_image: plan.image.clone(),
             data_dir: plan.data_dir.join(id.to_string()),
             run_dir: plan.settings.run_dir.join(id.short()),
-            card: Card::Socket(plan.settings.run_dir.join(format!("n-{}", id.short()))),
+            card: Card::Socket(plan.settings.run_dir.join(format!("n-{}.d/s", id.short()))),
             init_mode: plan.init_mode,
             identity: Identity {
                 hostname: format!("proof-{}", id.short()),

@@ -15,14 +15,25 @@ fn machine<'a>(memory: Memory, begin: Begin, dir: &'a Path) -> Machine<'a> {
         kernel: Path::new("/data/kernels/k/vmlinuz"),
         initrd: Path::new("/data/initramfs/i.cpio.gz"),
         kernel_args: "console=ttyS0 quiet",
-        disk: Some(Path::new("/data/workspaces/w/disk.qcow2")),
+        layers: &*LAYERS,
         run_dir: dir,
         card: socket(),
-        console_log: Path::new("/data/workspaces/w/console.log"),
+        card_fd: None,
+        kvm: None,
+        nested: false,
         qmp_fd: 11,
         agent_fd: 12,
+        console_fd: 13,
     }
 }
+
+static LAYERS: LazyLock<[Layer; 2]> = LazyLock::new(|| {
+    let layer = |name: &str, set, fd| Layer {
+        file: Path::new("/data/workspaces/w").join(name),
+        given: Given { set, fd },
+    };
+    [layer("disk.qcow2", 10, 14), layer("layer0.qcow2", 11, 15)]
+});
 
 fn socket() -> &'static Card {
     static SOCKET: LazyLock<Card> = LazyLock::new(|| Card::Socket("/run/a/n-0f8fad5b".into()));
@@ -58,7 +69,8 @@ fn a_machine_under_kvm_on_the_oldest_qemu_has_this_command_line() {
     let mut old = machine(ram, Begin::Boot, Path::new("/run/a/0f8fad5b"));
     old.accelerator = Chosen::Kvm;
     old.qemu = QemuVersion { major: 8, minor: 2 };
-    old.disk = None;
+    old.layers = &[];
+    old.kvm = Some(Given { set: 1, fd: 16 });
     assert_eq!(lines(&old), include_str!("golden/kvm-8.2-template.txt"));
 }
 
@@ -67,17 +79,11 @@ fn a_machine_at_the_bridge_differs_in_what_its_card_is_connected_to_only() {
     let dir = Path::new("/run/a/0f8fad5b");
     let card = Card::Tap("aiso0f8fad5b".to_owned());
     let at_socket = machine(Memory::Private, Begin::Boot, dir);
-    let at_bridge = lines(&Machine { card: &card, ..at_socket.clone() });
+    let at_bridge = lines(&Machine { card: &card, card_fd: Some(17), ..at_socket.clone() });
     let at_socket = lines(&at_socket);
     let differing: Vec<&str> =
         at_bridge.lines().filter(|line| !at_socket.lines().any(|other| other == *line)).collect();
-    assert_eq!(
-        differing,
-        [concat!(
-            r#"-netdev {"type":"tap","id":"net0","ifname":"aiso0f8fad5b","script":"no","#,
-            r#""downscript":"no","vnet_hdr":false}"#
-        )]
-    );
+    assert_eq!(differing, [r#"-netdev {"type":"tap","id":"net0","fd":"17"}"#]);
 }
 
 #[test]
@@ -97,10 +103,30 @@ fn a_comma_or_quote_in_a_path_stays_inside_its_option() {
     let mut odd = machine(Memory::Private, Begin::Boot, Path::new("/run/a,b"));
     let card = Card::Socket("/run/a,b=\"c\"/n-0f8fad5b".into());
     odd.card = &card;
-    odd.console_log = Path::new("/data/x,server=on/console.log");
     let args: Vec<String> = argv(&odd).into_iter().map(|arg| arg.into_string().unwrap()).collect();
-    assert!(args.contains(&"file,id=console,path=/data/x,,server=on/console.log,append=on".to_owned()));
     let netdev = &args[args.iter().position(|arg| arg == "-netdev").unwrap() + 1];
     let parsed: Value = serde_json::from_str(netdev).unwrap();
     assert_eq!(parsed["addr"]["path"], "/run/a,b=\"c\"/n-0f8fad5b");
+}
+
+#[test]
+fn two_gib_leave_room_for_the_tables() {
+    let mut large = machine(Memory::Private, Begin::Boot, Path::new("/run/a/0f8fad5b"));
+    large.shape.memory_mb = 2048;
+    let text = lines(&large);
+    assert!(text.contains("\n-m 2097144K\n") && text.contains("\"size\":2147475456"), "{text}");
+}
+
+#[test]
+fn guests_get_virtualization_and_counters_only_when_configured() {
+    let dir = Path::new("/run/a/0f8fad5b");
+    for accelerator in [Chosen::Kvm, Chosen::Tcg] {
+        let plain = Machine { accelerator, ..machine(Memory::Private, Begin::Boot, dir) };
+        let processor = |machine: &Machine<'_>| {
+            lines(machine).lines().find(|line| line.starts_with("-cpu")).unwrap().to_owned()
+        };
+        assert!(processor(&plain).ends_with(",vmx=off,svm=off,pmu=off"), "{}", processor(&plain));
+        let nested = Machine { nested: true, ..plain };
+        assert!(!processor(&nested).contains(','), "{}", processor(&nested));
+    }
 }

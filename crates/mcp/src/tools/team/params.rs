@@ -5,7 +5,7 @@ use agentiso_core::team::{MAX_CONTENT, MAX_INBOX, TeamName};
 use agentiso_daemon::RoleRequest;
 use agentiso_vault::board::Priority;
 
-use crate::args::{Choice, Integer, Reader, Roles, Slot, Team, Text, Texts};
+use crate::args::{Choice, Flag, Integer, Reader, Roles, Slot, Team, Text, Texts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -71,6 +71,11 @@ const MAX_VMS: Integer = Integer {
 };
 pub(super) const GOLDEN: Text = word("golden_workspace", "create: fork members from it.");
 pub(super) const BASE_SNAPSHOT: Text = word("base_snapshot", "create: its snapshot. Default: golden.");
+const FORCE: Flag = Flag {
+    name: "force",
+    about: "destroy: also one of a session that is still there but made no call for 60 s.",
+    default: Some(false),
+};
 const PARENT: Team = Team { name: "parent_team", about: "create: the team above." };
 pub(super) const AGENT: Text = word("agent", "Member that sends, receives or has the task.");
 pub(super) const TO: Text = word("to", "message: a member, or * for all others.");
@@ -120,6 +125,7 @@ pub(super) const SLOTS: &[Slot] = &[
     Slot::Optional(&GOLDEN),
     Slot::Optional(&BASE_SNAPSHOT),
     Slot::Optional(&PARENT),
+    Slot::Optional(&FORCE),
     Slot::Optional(&AGENT),
     Slot::Optional(&TO),
     Slot::Optional(&CONTENT),
@@ -141,6 +147,7 @@ pub(super) struct Given {
     pub(super) golden: Maybe<String>,
     pub(super) base_snapshot: Maybe<String>,
     pub(super) parent: Maybe<TeamName>,
+    pub(super) force: Maybe<bool>,
     pub(super) agent: Maybe<String>,
     pub(super) to: Maybe<String>,
     pub(super) content: Maybe<String>,
@@ -160,6 +167,7 @@ pub(super) fn read(args: &mut Reader) -> Given {
         golden: args.optional(&GOLDEN),
         base_snapshot: args.optional(&BASE_SNAPSHOT),
         parent: args.optional(&PARENT),
+        force: args.optional(&FORCE),
         agent: args.optional(&AGENT),
         to: args.optional(&TO),
         content: args.optional(&CONTENT),

@@ -16,8 +16,8 @@ pub(super) async fn run(work: Work, call: Call) -> Result<Answer, Failure> {
             let made = session.create_team(request, &call.progress.as_progress()).await?;
             Ok(Answer::json(view::created(&made)))
         }
-        Work::Destroy(team) => {
-            let name = session.destroy_team(team.as_str()).await?;
+        Work::Destroy { team, force } => {
+            let name = session.destroy_team(team.as_str(), force).await?;
             Ok(Answer::json(json!({ "action": "destroy", "name": name, "success": true })))
         }
         Work::Status(team) => Ok(Answer::json(view::status(&session.team_info(team.as_str())?))),
@@ -25,13 +25,18 @@ pub(super) async fn run(work: Work, call: Call) -> Result<Answer, Failure> {
         Work::Message { team, from, to, content, message_type } => {
             session.charge(RateCategory::TeamMessage, 1)?;
             let sent = session.send_message(team.as_str(), &from, &to, content, message_type).await?;
-            Ok(Answer::json(json!({
+            let answer = Answer::json(json!({
                 "action": "message",
-                "message_id": sent.message_id.to_string(),
+                "message_id": sent.message.message_id.to_string(),
                 "status": "delivered",
-                "from": sent.from,
-                "to": sent.to,
-            })))
+                "from": sent.message.from,
+                "to": sent.message.to,
+            }));
+            let full = format!(
+                "An inbox was full, so {} older messages that nobody had received are gone.",
+                sent.displaced
+            );
+            Ok(if sent.displaced > 0 { answer.with_note(full) } else { answer })
         }
         Work::Receive { team, agent, limit } => {
             let received = session.receive_messages(team.as_str(), &agent, limit).await?;

@@ -15,7 +15,7 @@ const DEFAULT_SNAPSHOT: &str = "golden";
 
 pub(super) enum Work {
     Create(TeamRequest),
-    Destroy(TeamName),
+    Destroy { team: TeamName, force: bool },
     Status(TeamName),
     List,
     Message { team: TeamName, from: String, to: String, content: String, message_type: String },
@@ -39,7 +39,10 @@ pub(super) fn plan(action: Action, given: Given, args: &mut Reader) -> Option<Wo
     let mut need = Need { args, action: word(action) };
     match action {
         Action::Create => create(given, &mut need).map(Work::Create),
-        Action::Destroy => need.some(&NAME, given.name).map(Work::Destroy),
+        Action::Destroy => {
+            let team = need.some(&NAME, given.name);
+            Some(Work::Destroy { team: team?, force: given.force?.unwrap_or(false) })
+        }
         Action::Status => need.some(&NAME, given.name).map(Work::Status),
         Action::List => Some(Work::List),
         Action::Message => {

@@ -147,6 +147,7 @@ pub(super) fn encode_match(list: &mut Message, condition: &Match) {
             data.be32(1, *connections).be32(2, 1);
         }),
         Match::Beyond { bytes, burst } => limit(list, *bytes, *burst, 1, 1),
+        Match::TooFast { frames, burst } => limit(list, *frames, *burst, 0, 1),
     }
 }
 

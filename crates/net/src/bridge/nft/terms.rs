@@ -153,6 +153,11 @@ pub(crate) enum Match {
     TooMany {
         connections: u32,
     },
+    /// True for what exceeds so many frames in a second.
+    TooFast {
+        frames: u64,
+        burst: u32,
+    },
     /// True for what exceeds so many bytes in a second.
     Beyond {
         bytes: u64,

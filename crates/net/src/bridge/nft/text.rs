@@ -141,6 +141,9 @@ impl Display for Match {
             Self::Counted { tuple, set, forgotten } => {
                 write!(f, "update @{set} {{ {tuple} timeout {}s counter }}", forgotten.as_secs())
             }
+            Self::TooFast { frames, burst } => {
+                write!(f, "limit rate over {frames}/second burst {burst} packets")
+            }
             Self::AtMost { packets } => write!(f, "limit rate {packets}/second burst {packets} packets"),
             Self::TooMany { connections } => write!(f, "ct count over {connections}"),
             Self::Beyond { bytes, burst } => {

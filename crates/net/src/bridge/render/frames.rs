@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::{Ground, Guest, set, target};
 use crate::bridge::nft::{Action, At, Chain, ChainKind, Family, Field, Match, SetKind, Table, Value};
+use crate::gateway::Limits;
 
 /// Before everything else that looks at frames.
 const FIRST: i32 = -300;
@@ -13,6 +14,12 @@ const BYTES_PER_MEGABIT: u64 = 125_000;
 
 /// What may exceed the limit at once: a few of the largest packets.
 const BURST: u32 = 256 << 10;
+
+/// Frames of one guest in a second, however small they are, as at the gateway.
+const FRAMES: u32 = Limits::DEFAULT.frames;
+
+/// Frames that may exceed that at once: a twentieth of a second's worth.
+const FRAMES_BURST: u32 = FRAMES / 20;
 
 pub(super) fn table(ground: &Ground, guests: &[Guest]) -> Table {
     let ports = guests.iter().map(|guest| (guest.tap.clone(), target("port", guest)));
@@ -34,6 +41,7 @@ pub(super) fn table(ground: &Ground, guests: &[Guest]) -> Table {
 fn port(guest: &Guest) -> Chain {
     let mut chain = Chain::new(format!("port-{}", guest.short));
     chain.rule([Match::IsNot(Field::EtherSource, Value::mac(guest.mac))], Action::Drop);
+    chain.rule([Match::TooFast { frames: FRAMES.into(), burst: FRAMES_BURST }], Action::Drop);
     if let Some(megabits) = guest.policy.bandwidth_mbps {
         let bytes = u64::from(megabits).max(1) * BYTES_PER_MEGABIT;
         chain.rule([Match::Beyond { bytes, burst: BURST }], Action::Drop);

@@ -1,6 +1,8 @@
 //! One guest's way to the outside, in the order of `rules/judge.rs`.
 
-use agentiso_core::network::{CidrRule, NetworkPolicy, RulePorts, never_public_networks};
+use std::collections::BTreeSet;
+
+use agentiso_core::network::{CidrRule, DomainRule, NetworkPolicy, RulePorts, never_public_networks};
 
 use super::{Guest, Named, names_matter, set};
 use crate::bridge::nft::{Action, Chain, Element, Field, Match, Set, SetKind, Value};
@@ -53,14 +55,24 @@ pub(super) fn judge(chain: &mut Chain, guest: &Guest, way: &Way) {
         chain.rule(matches, Action::Accept);
     }
     chain.rule([], Action::Jump(way.special.to_owned()));
+    let udp = || Match::Is(Field::Protocol, Value::protocol(Value::UDP));
+    // Datagrams name nobody, so where names are denied they go only to addresses that are allowed as such.
+    let nameless = match denied_ports(policy).as_deref() {
+        None => Some(vec![udp()]),
+        Some([]) => None,
+        Some([port]) => Some(vec![udp(), Match::Is(way.port, Value::port(*port))]),
+        Some(_) => Some(vec![udp(), Match::Among(way.port, nameless_set(guest))]),
+    };
+    if let Some(matches) = nameless {
+        chain.rule(matches, refuse());
+    }
     for (matches, _) in wide {
         chain.rule(matches, Action::Accept);
     }
     // QUIC hides the name it goes to.
-    if names_decide(policy) {
+    if !policy.allow_internet && !policy.allow_domains.is_empty() {
         for port in [80, 443] {
-            let udp = Match::Is(Field::Protocol, Value::protocol(Value::UDP));
-            chain.rule([udp, Match::Is(way.port, Value::port(port))], refuse());
+            chain.rule([udp(), Match::Is(way.port, Value::port(port))], refuse());
         }
     }
     if names_matter(policy) {
@@ -83,9 +95,15 @@ fn reaches_anything(policy: &NetworkPolicy) -> bool {
     policy.allow_internet || !policy.allow_domains.is_empty() || !policy.allow_cidrs.is_empty()
 }
 
-/// Whether the name that a connection goes to can make a difference, so that it must be seen.
-fn names_decide(policy: &NetworkPolicy) -> bool {
-    !policy.deny_domains.is_empty() || (!policy.allow_internet && !policy.allow_domains.is_empty())
+/// The ports at which names are denied. `None`: all ports.
+fn denied_ports(policy: &NetworkPolicy) -> Option<Vec<u16>> {
+    let rules = || policy.deny_domains.iter().map(DomainRule::ports);
+    let listed: BTreeSet<u16> = rules().flat_map(RulePorts::iter).collect();
+    (!rules().any(RulePorts::is_all)).then(|| listed.into_iter().collect())
+}
+
+fn nameless_set(guest: &Guest) -> String {
+    format!("nameless-{}", guest.short)
 }
 
 fn by_name(chain: &mut Chain, guest: &Guest, way: &Way, open: bool) {
@@ -119,6 +137,9 @@ pub(super) fn sets(guest: &Guest) -> Vec<Set> {
     if reaches_anything(policy) {
         policy.deny_cidrs.iter().enumerate().for_each(|(index, rule)| add("deny", index, rule.ports()));
         policy.allow_cidrs.iter().enumerate().for_each(|(index, rule)| add("allow", index, rule.ports()));
+        if let Some(ports) = denied_ports(policy).filter(|ports| ports.len() > 1) {
+            sets.push(set(nameless_set(guest), SetKind::Ports(ports)));
+        }
         if names_matter(policy) {
             sets.extend(named_sets(guest));
         }

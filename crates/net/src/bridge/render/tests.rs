@@ -125,15 +125,33 @@ fn quic_passes_only_where_names_do_not_decide() {
     let shut =
         |policy| chain(&text(&[guest(2, policy)]), "out-00000002").iter().any(|rule| rule.contains("443"));
     assert!(shut(json!({"allow_domains": ["a.example"]})));
-    assert!(shut(json!({"allow_internet": true, "deny_domains": ["a.example"]})));
     assert!(!shut(json!({"allow_internet": true})));
     assert!(!shut(json!({"allow_internet": true, "allow_domains": ["a.example"]})));
 }
 
 #[test]
+fn datagrams_are_refused_where_names_are_denied() {
+    let rules = |policy| chain(&text(&[guest(2, policy)]), "out-00000002");
+    let denying = |names: &[&str]| json!({"allow_internet": true, "deny_domains": names, "allow_cidrs": ["1.2.3.4", "0.0.0.0/0"]});
+    let all = rules(denying(&["a.example", "b.example:25"]));
+    let at =
+        |rule: &str| all.iter().position(|line| line == rule).unwrap_or_else(|| panic!("{rule}: {all:#?}"));
+    let refused = at("meta l4proto udp goto refuse-00000002");
+    assert!(at("ip daddr 1.2.3.4 accept") < refused, "that address was meant");
+    assert!(refused < at("ip daddr 0.0.0.0/0 accept"), "that one is the internet by another name");
+    let one = rules(denying(&["b.example:25"]));
+    assert!(one.contains(&"meta l4proto udp th dport 25 goto refuse-00000002".to_owned()), "{one:#?}");
+    let some = rules(denying(&["b.example:25,26"]));
+    assert!(
+        some.contains(&"meta l4proto udp th dport @nameless-00000002 goto refuse-00000002".to_owned()),
+        "{some:#?}"
+    );
+}
+
+#[test]
 fn every_chain_and_set_that_is_named_is_there() {
     let guests: Vec<Guest> =
-        (2..6).map(|n| guest(n, json!({"allow_inter_vm": true, "allow_domains": ["a.example"], "allow_cidrs": ["1.2.3.4:1,2"]}))).collect();
+        (2..6).map(|n| guest(n, json!({"allow_inter_vm": true, "allow_domains": ["a.example"], "deny_domains": ["b.example:1,2"], "allow_cidrs": ["1.2.3.4:1,2"]}))).collect();
     for table in tables(&ground(), &guests) {
         let chains: Vec<&str> = table.chains.iter().map(|chain| chain.name.as_str()).collect();
         let sets: Vec<&str> = table.sets.iter().map(|set| set.name.as_str()).collect();

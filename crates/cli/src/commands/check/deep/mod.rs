@@ -158,6 +158,8 @@ impl Deep<'_> {
                 run_dir: self.scratch.run().to_owned(),
                 probe_file: dir.join("probe.json"),
                 cgroups: None,
+                jail: config.vm.jail,
+                nested: config.vm.nested,
             },
             resources: machine_size(config, image.virtual_size),
             image,

@@ -18,8 +18,9 @@ use super::PORT;
 use super::lent::Lent;
 use crate::error::OpError;
 use crate::machines::LocalConnection;
+use crate::mail::Slot;
 use crate::registry::SessionKind;
-use crate::session::Session;
+use crate::session::{Sent, Session};
 use crate::shared::Shared;
 
 /// The longest message whose every character is escaped, and what surrounds it.
@@ -74,7 +75,7 @@ impl Letterbox {
         };
         let arrived = tokio::time::timeout(DEADLINE, whole).await.unwrap_or(false);
         if let Some(lent) = lent.filter(|_| arrived) {
-            lent.delivered().await;
+            lent.delivered(&self.shared).await;
         }
     }
 
@@ -85,7 +86,7 @@ impl Letterbox {
                 "version": env!("CARGO_PKG_VERSION"),
                 "uptime_secs": uptime.as_secs(),
             })),
-            ("/messages", "GET") => self.receive(lent),
+            ("/messages", "GET") => self.receive(lent).await,
             ("/messages", "POST") => self.send(&plain.body).await,
             ("/health", _) => not_allowed("GET"),
             ("/messages", _) => not_allowed("GET, POST"),
@@ -97,22 +98,30 @@ impl Letterbox {
         }
     }
 
-    /// The member whose machine this is.
-    fn member(&self) -> Option<(TeamName, RoleName)> {
+    /// The member whose machine this is, and its inbox.
+    fn member(&self) -> Option<(TeamName, RoleName, Arc<Slot>)> {
         let state = self.shared.state();
-        let (team, member) = state.registry.teams.member_at(&self.workspace)?;
-        Some((team.clone(), member.name.clone()))
+        let teams = &state.registry.teams;
+        let (team, member) = teams.member_at(&self.workspace)?;
+        let slot = self.shared.mail.slot(team, teams.get(team)?.created_at, &member.name);
+        Some((team.clone(), member.name.clone(), slot))
     }
 
-    fn receive(&self, lent: &mut Option<Lent>) -> PlainAnswer {
-        let Some((team, role)) = self.member() else { return nobody() };
-        let (mail, messages) = Lent::from(&self.shared, &team, &role);
+    async fn receive(&self, lent: &mut Option<Lent>) -> PlainAnswer {
+        let Some((team, role, slot)) = self.member() else { return nobody() };
+        let (mail, messages) = match Lent::from(slot).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(workspace = %self.workspace, %error, "messages cannot be given");
+                return unavailable("the messages cannot be read; try again later");
+            }
+        };
         *lent = Some(mail);
         PlainAnswer::ok(json!({ "team": team, "agent": role, "count": messages.len(), "messages": messages }))
     }
 
     async fn send(&self, body: &[u8]) -> PlainAnswer {
-        let Some((team, role)) = self.member() else { return nobody() };
+        let Some((team, role, _)) = self.member() else { return nobody() };
         let letter: Letter = match serde_json::from_slice(body) {
             Ok(letter) => letter,
             Err(error) => {
@@ -136,10 +145,14 @@ impl Letterbox {
         let session = Session::open(Arc::clone(&self.shared), SessionKind::Shell);
         let Letter { to, content, message_type } = letter;
         match session.send_message(team.as_str(), role.as_str(), &to, content, message_type).await {
-            Ok(sent) => {
-                let view = json!({
-                    "message_id": sent.message_id, "status": "delivered", "from": sent.from, "to": sent.to,
+            Ok(Sent { message, displaced }) => {
+                let mut view = json!({
+                    "message_id": message.message_id, "status": "delivered",
+                    "from": message.from, "to": message.to,
                 });
+                if displaced > 0 {
+                    view["displaced"] = displaced.into();
+                }
                 PlainAnswer::ok(view)
             }
             Err(error) => self.refused(&error),
@@ -155,7 +168,7 @@ impl Letterbox {
             "team_not_found" => StatusCode::NOT_FOUND,
             _ => {
                 tracing::warn!(workspace = %self.workspace, %error, "a message from inside was not taken");
-                return unavailable();
+                return unavailable("the message was not taken; try again later");
             }
         };
         PlainAnswer::refusal(status, error.code(), error.to_string())
@@ -186,7 +199,6 @@ fn not_allowed(allowed: &'static str) -> PlainAnswer {
     .with_header(ALLOW, HeaderValue::from_static(allowed))
 }
 
-fn unavailable() -> PlainAnswer {
-    let message = "the message was not taken; try again later";
+fn unavailable(message: &str) -> PlainAnswer {
     PlainAnswer::refusal(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
 }

@@ -1,0 +1,35 @@
+//! Why the ledger or a description could not be read or written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::schema::SCHEMA_VERSION;
+
+#[derive(Debug, Error)]
+pub enum LedgerError {
+    #[error("no space left on the disk of {path}")]
+    NoSpace { path: PathBuf },
+    #[error("{path}: {source}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "{path} was written by a newer agentiso (schema {found}, this one knows {SCHEMA_VERSION}); use that version or move the file away"
+    )]
+    Newer { path: PathBuf, found: u64 },
+    #[error("{path} would have {bytes} bytes, and more than {limit} could not be read again")]
+    TooLarge { path: PathBuf, bytes: u64, limit: u64 },
+    #[error("the state does not serialize: {0}")]
+    Serialize(#[source] serde_json::Error),
+}
+
+impl LedgerError {
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        if full { Self::NoSpace { path: path.into() } } else { Self::Io { path: path.into(), source } }
+    }
+}

@@ -1,0 +1,247 @@
+//! From the text of a ledger to its entries, each by itself: one that cannot be read costs no other.
+//!
+//! | `schema_version` | what becomes of it |
+//! |---|---|
+//! | 5 | read |
+//! | 4 | read: it has no `revision` and no `removing`, which have defaults |
+//! | below 4 | an earlier program's; its machines cannot be taken over |
+//! | above 5 | a newer program's; refused by the caller |
+
+use std::collections::BTreeMap;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::team::{Team, TeamName, Teams};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::schema::{LedgerDocument, SCHEMA_VERSION, StoredSession, StoredWorkspace};
+
+/// The first version that this program wrote.
+const OLDEST: u64 = 4;
+
+/// What a text turned out to be.
+#[derive(Debug)]
+pub(super) enum Parsed {
+    Whole(Box<LedgerDocument>),
+    /// Some entries could not be read; a line for each.
+    Partial {
+        document: Box<LedgerDocument>,
+        problems: Vec<String>,
+    },
+    Newer(u64),
+    /// Nothing of it can be used.
+    Unusable(String),
+}
+
+pub(super) fn parse(text: &str) -> Parsed {
+    let mut ledger: Map<String, Value> = match serde_json::from_str(text) {
+        Ok(ledger) => ledger,
+        Err(error) => return Parsed::Unusable(error.to_string()),
+    };
+    match ledger.get("schema_version").and_then(Value::as_u64) {
+        None => return Parsed::Unusable("it does not say its schema_version".to_owned()),
+        Some(found) if found > SCHEMA_VERSION => return Parsed::Newer(found),
+        Some(found) if found < OLDEST => {
+            return Parsed::Unusable(format!(
+                "schema {found} belongs to an earlier program; its machines cannot be taken over"
+            ));
+        }
+        Some(_) => {}
+    }
+    let mut problems = Vec::new();
+    let document = LedgerDocument {
+        schema_version: SCHEMA_VERSION,
+        saved_at: field(&mut ledger, "saved_at", &mut problems).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
+        revision: optional(&mut ledger, "revision", &mut problems),
+        workspaces: workspaces(&mut ledger, &mut problems),
+        sessions: sessions(&mut ledger, &mut problems),
+        teams: teams(&mut ledger, &mut problems),
+        counters: optional(&mut ledger, "counters", &mut problems),
+        mended: optional(&mut ledger, "mended", &mut problems),
+    };
+    let document = Box::new(document);
+    match problems.is_empty() {
+        true => Parsed::Whole(document),
+        false => Parsed::Partial { document, problems },
+    }
+}
+
+fn field<T: DeserializeOwned>(
+    ledger: &mut Map<String, Value>,
+    name: &str,
+    problems: &mut Vec<String>,
+) -> Option<T> {
+    let Some(value) = ledger.remove(name) else {
+        problems.push(format!("{name} is missing"));
+        return None;
+    };
+    serde_json::from_value(value).map_err(|error| problems.push(format!("{name}: {error}"))).ok()
+}
+
+fn optional<T: DeserializeOwned + Default>(
+    ledger: &mut Map<String, Value>,
+    name: &str,
+    problems: &mut Vec<String>,
+) -> T {
+    if !ledger.contains_key(name) {
+        return T::default();
+    }
+    field(ledger, name, problems).unwrap_or_default()
+}
+
+fn workspaces(
+    ledger: &mut Map<String, Value>,
+    problems: &mut Vec<String>,
+) -> BTreeMap<WorkspaceId, StoredWorkspace> {
+    let entries: Map<String, Value> = field(ledger, "workspaces", problems).unwrap_or_default();
+    let mut workspaces = BTreeMap::new();
+    for (key, value) in entries {
+        let entry = key
+            .parse::<WorkspaceId>()
+            .map_err(|error| error.to_string())
+            .and_then(|id| Ok((id, serde_json::from_value(value).map_err(|error| error.to_string())?)));
+        match entry {
+            Ok((id, workspace)) => drop(workspaces.insert(id, workspace)),
+            Err(problem) => problems.push(format!("workspace {key}: {problem}")),
+        }
+    }
+    workspaces
+}
+
+fn sessions(ledger: &mut Map<String, Value>, problems: &mut Vec<String>) -> Vec<StoredSession> {
+    let entries: Vec<Value> = optional(ledger, "sessions", problems);
+    let parsed = entries.into_iter().map(serde_json::from_value);
+    parsed
+        .filter_map(|session| session.map_err(|error| problems.push(format!("a session: {error}"))).ok())
+        .collect()
+}
+
+fn teams(ledger: &mut Map<String, Value>, problems: &mut Vec<String>) -> Teams {
+    let entries: Map<String, Value> = optional(ledger, "teams", problems);
+    let mut teams = Teams::default();
+    for (key, value) in entries {
+        let entry = TeamName::parse(&key).map_err(|error| error.to_string()).and_then(|name| {
+            Ok((name, serde_json::from_value::<Team>(value).map_err(|error| error.to_string())?))
+        });
+        match entry {
+            Ok((name, team)) => drop(teams.restore(name, team)),
+            Err(problem) => problems.push(format!("team {key}: {problem}")),
+        }
+    }
+    teams
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V4: &str = include_str!("../../tests/fixtures/ledger-v4.json");
+    const V4_SNAPSHOTS: &str = include_str!("../../tests/fixtures/ledger-v4-snapshots.json");
+    const V4_TEAMS: &str = include_str!("../../tests/fixtures/ledger-v4-teams.json");
+
+    fn whole(text: &str) -> LedgerDocument {
+        match parse(text) {
+            Parsed::Whole(document) => *document,
+            other @ (Parsed::Partial { .. } | Parsed::Newer(_) | Parsed::Unusable(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ledgers_of_version_4_are_brought_up_to_date() {
+        let document = whole(V4);
+        assert_eq!((document.schema_version, document.revision), (SCHEMA_VERSION, 0));
+        assert_eq!(document.workspaces.len(), 3);
+        assert_eq!(document.sessions[0].workspace_ids.len(), 1);
+        assert_eq!(document.counters.last_address, Some("10.42.0.4".parse().unwrap()));
+        assert!(!whole(V4_TEAMS).teams.is_empty());
+    }
+
+    #[test]
+    fn snapshots_and_forks_of_version_4_are_read() {
+        let document = whole(V4_SNAPSHOTS);
+        let all: Vec<_> = document.workspaces.values().collect();
+        assert_eq!(all[0].snapshots[1].parent, Some(all[0].snapshots[0].id));
+        assert_eq!(all[0].current, Some(all[0].snapshots[1].id));
+        assert_eq!(all[1].restoring, all[1].current);
+        assert_eq!(all[1].forked_from.as_ref().unwrap().snapshot_id, all[0].snapshots[1].id);
+    }
+
+    /// Made by the last program that wrote version 4, with real machines: a shell's, a session's and a team's.
+    #[test]
+    fn a_real_ledger_of_version_4_is_read() {
+        let document = whole(include_str!("../../tests/fixtures/ledger-v4-made.json"));
+        let named = |name: &str| document.workspaces.values().find(|w| w.name.as_str() == name).unwrap();
+        let web = named("web");
+        let snapshots: Vec<_> = web.snapshots.iter().map(|s| (s.name.as_str(), s.has_memory)).collect();
+        assert_eq!(snapshots, [("clean", true), ("ready", false)]);
+        assert!(web.machine.is_some() && web.current == Some(web.snapshots[1].id));
+        assert_eq!(named("idea").forked_from.as_ref().unwrap().snapshot_id, web.snapshots[0].id);
+        let owned: usize = document.sessions.iter().map(|session| session.workspace_ids.len()).sum();
+        assert_eq!((document.workspaces.len(), owned), (4, 4));
+        assert_eq!(document.teams.find("crew").unwrap().1.members.len(), 1);
+    }
+
+    /// What became of that ledger when this program took it over.
+    #[test]
+    fn a_real_ledger_of_version_5_is_read() {
+        let document = whole(include_str!("../../tests/fixtures/ledger-v5-made.json"));
+        assert_eq!((document.revision, document.workspaces.len()), (1, 4));
+        assert!(document.teams.find("crew").is_ok());
+    }
+
+    #[test]
+    fn one_bad_entry_costs_no_other() {
+        let mut ledger: Value = serde_json::from_str(V4_TEAMS).unwrap();
+        let (whole, keys) = {
+            let workspaces = ledger["workspaces"].as_object().unwrap();
+            (workspaces.len(), workspaces.keys().cloned().collect::<Vec<_>>())
+        };
+        ledger["workspaces"][&keys[0]]["resources"] = Value::from("a lot");
+        ledger["workspaces"]["not an id"] = Value::Null;
+        ledger["teams"]["bad name"] = Value::Null;
+        ledger["counters"] = Value::from(7);
+        let Parsed::Partial { document, problems } = parse(&ledger.to_string()) else {
+            panic!("not partial")
+        };
+        assert_eq!((document.workspaces.len(), problems.len()), (whole - 1, 4), "{problems:?}");
+        assert!(problems[0].contains("counters") || problems.iter().any(|line| line.contains(&keys[0])));
+        assert!(!document.teams.is_empty());
+    }
+
+    #[test]
+    fn earlier_and_newer_programs_are_told_apart() {
+        for fixture in [
+            include_str!("../../tests/fixtures/ledger-v1.json"),
+            include_str!("../../tests/fixtures/ledger-v3.json"),
+        ] {
+            let Parsed::Unusable(problem) = parse(fixture) else { panic!("was used") };
+            assert!(problem.contains("earlier program"), "{problem}");
+        }
+        let newer = "{\"schema_version\": 6, \"workspaces\": \"in a form to come\"}";
+        assert!(matches!(parse(newer), Parsed::Newer(6)));
+    }
+
+    #[test]
+    fn damaged_texts_are_unusable() {
+        for bad in ["", "{", "[]", "{\"schema_version\":\"x\"}", "{\"schema_version\":-1}", "\u{0}\u{1}"] {
+            assert!(matches!(parse(bad), Parsed::Unusable(_)), "{bad:?}");
+        }
+        assert!(matches!(parse("{\"schema_version\":4}"), Parsed::Partial { .. }));
+    }
+
+    #[test]
+    fn no_single_wrong_byte_makes_a_workspace_up() {
+        let good = whole(V4_SNAPSHOTS);
+        for at in 0..V4_SNAPSHOTS.len() {
+            let mut bytes = V4_SNAPSHOTS.as_bytes().to_vec();
+            bytes[at] ^= 1;
+            let Ok(text) = String::from_utf8(bytes) else { continue };
+            match parse(&text) {
+                Parsed::Whole(document) | Parsed::Partial { document, .. } => {
+                    assert!(document.workspaces.len() <= good.workspaces.len());
+                }
+                Parsed::Newer(_) | Parsed::Unusable(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! One member's inbox: what is in it, in memory and in its file. Everything here blocks.
+//!
+//! A change is written and synced before it is made in memory, so a write that fails changes nothing.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agentiso_core::team::{
+    Assignment, Letter, MAX_INBOX_BYTES, MAX_TASK_BYTES, MailError, Message, Outcome, Task, TaskResult,
+    TaskStep, UnderWay,
+};
+use uuid::Uuid;
+
+use super::contents::Contents;
+use super::entry::{Entry, Head};
+use super::frame::{self, MAGIC, Next};
+use super::log::{Bytes, Log, Place, read_all};
+use super::store::MailStoreError;
+
+/// Bytes that are of no use and still not worth a rewrite.
+const SLACK: u64 = 64 * 1024;
+
+/// Bytes of an inbox's file above which nothing is put in it any more. Rewriting keeps it below; when that fails, this
+/// is what bounds it.
+const MAX_FILE: u64 = 16 << 20;
+const _: () = assert!(MAX_FILE > (MAX_INBOX_BYTES + MAX_TASK_BYTES) as u64 * 3 / 2 + 2 * SLACK);
+
+/// A larger file is not read but kept aside.
+const MAX_READ: u64 = 2 * MAX_FILE;
+
+/// Those of its messages that are on their way to somebody. A restart forgets that they are.
+pub(super) type Lent = Arc<Mutex<BTreeSet<Uuid>>>;
+
+/// What was written and is not made in memory yet.
+#[derive(Debug)]
+pub(super) struct Written {
+    entries: Vec<(Head, Place)>,
+    bytes: u64,
+}
+
+/// What a member is given; it is not given again.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) results: Vec<TaskResult>,
+    pub(crate) results_left: usize,
+    pub(crate) pending: usize,
+}
+
+/// A task that is about to be carried out.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) message_id: Uuid,
+    pub(crate) assignment: Assignment,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    log: Log,
+    contents: Contents,
+    /// Whether the file has been read.
+    loaded: bool,
+    /// Its team is gone.
+    closed: bool,
+    lent: Lent,
+}
+
+impl Inbox {
+    pub(super) fn new(path: PathBuf, lent: Lent) -> Self {
+        Self { log: Log::new(path), contents: Contents::default(), loaded: false, closed: false, lent }
+    }
+
+    fn failed(&self, source: io::Error) -> MailStoreError {
+        MailStoreError::io(self.log.path(), source)
+    }
+
+    /// Reads the file, once.
+    pub(super) fn load(&mut self) -> Result<(), MailStoreError> {
+        if self.closed {
+            return Err(MailStoreError::Closed);
+        }
+        if !self.loaded {
+            self.contents = self.read_file().map_err(|source| self.failed(source))?;
+            self.loaded = true;
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self) -> io::Result<Contents> {
+        let (contents, end) = match self.log.read_all(MAX_READ)? {
+            None => return Ok(Contents::default()),
+            Some(Bytes::All(bytes)) => {
+                let (contents, end, whole) = replay(&bytes);
+                if !whole {
+                    self.log.keep_aside("a frame is damaged")?;
+                }
+                (contents, end)
+            }
+            Some(Bytes::TooMany) => {
+                self.log.keep_aside("it is larger than an inbox may be")?;
+                (Contents::default(), 0)
+            }
+        };
+        self.log.begin_at(end)?;
+        Ok(contents)
+    }
+
+    /// What it holds is nobody's any more.
+    pub(super) fn close(&mut self) -> Result<(), MailStoreError> {
+        self.closed = true;
+        self.log.remove().map_err(|source| self.failed(source))
+    }
+
+    pub(crate) fn pending(&self) -> &[Task] {
+        self.contents.tasks.pending()
+    }
+
+    /// How the task ended that ended last, as far as the file tells.
+    pub(super) fn last_ended(&self) -> Option<bool> {
+        self.contents.last
+    }
+
+    pub(super) fn knows(&self, id: &Uuid) -> bool {
+        self.contents.knows(id)
+    }
+
+    /// Writes a message, and first which others give way to it: how many those are.
+    pub(super) fn write_message(&mut self, message: &Message) -> Result<(Written, usize), MailStoreError> {
+        self.load()?;
+        let bytes = Entry::Message(message).encode().ok_or(MailStoreError::TooLong)?.1.len();
+        let letter = Letter { id: message.message_id, from: message.from.clone(), bytes };
+        let displaced = self.contents.mail.displaced_by(&letter);
+        let mut entries = Vec::new();
+        if !displaced.is_empty() {
+            entries.push(Entry::Gone(&displaced));
+        }
+        entries.push(Entry::Message(message));
+        Ok((self.write(&entries)?, displaced.len()))
+    }
+
+    /// Whether a task fits, or the result of one that cannot be understood.
+    pub(super) fn admit(
+        &mut self,
+        who: &str,
+        entry: &Entry<'_>,
+    ) -> Result<Result<(), MailError>, MailStoreError> {
+        self.load()?;
+        let bytes = entry.encode().ok_or(MailStoreError::TooLong)?.1.len();
+        Ok(self.contents.tasks.admit(who, bytes))
+    }
+
+    /// Appends entries and syncs them. [`Self::commit`] then makes them so, [`Self::undo`] takes them back.
+    pub(super) fn write(&mut self, entries: &[Entry<'_>]) -> Result<Written, MailStoreError> {
+        self.load()?;
+        let grows = entries.iter().any(|entry| matches!(entry, Entry::Message(_) | Entry::Task { .. }));
+        if grows && self.log.len() > MAX_FILE {
+            return Err(MailStoreError::Full { path: self.log.path().into() });
+        }
+        let (mut bytes, mut written) = (Vec::new(), Vec::with_capacity(entries.len()));
+        for entry in entries {
+            let (head, frame) = entry.encode().ok_or(MailStoreError::TooLong)?;
+            let at = self.log.next_place() + bytes.len() as u64;
+            written.push((head, Place { at, len: frame.len() }));
+            bytes.extend_from_slice(&frame);
+        }
+        self.log.append(&bytes).map_err(|source| self.failed(source))?;
+        Ok(Written { entries: written, bytes: bytes.len() as u64 })
+    }
+
+    pub(super) fn commit(&mut self, written: Written) {
+        self.log.accept(written.bytes);
+        for (head, place) in written.entries {
+            self.contents.apply(head, place);
+        }
+        self.tidy();
+    }
+
+    pub(super) fn undo(&mut self, _written: Written) {
+        self.log.cut_back();
+    }
+
+    pub(super) fn enter(&mut self, entries: &[Entry<'_>]) -> Result<(), MailStoreError> {
+        let written = self.write(entries)?;
+        self.commit(written);
+        Ok(())
+    }
+
+    /// Takes the oldest messages and results, so many of each.
+    pub(crate) fn take(&mut self, limit: usize) -> Result<Taken, MailStoreError> {
+        self.load()?;
+        let mail = self.free_mail(limit);
+        let results = self.contents.tasks.results().take(limit);
+        let ended: Vec<Uuid> = results.map(|result| result.message_id).collect();
+        let messages = self.read_each(&mail, Head::into_message)?;
+        let results = self.read_each(&ended, Head::into_result)?;
+        self.remove(&[mail, ended].concat())?;
+        let results_left = self.contents.tasks.results().len();
+        Ok(Taken { messages, results, results_left, pending: self.pending().len() })
+    }
+
+    /// Copies of all messages that nobody has been lent. They stay until they are removed.
+    pub(crate) fn lend(&mut self) -> Result<Vec<Message>, MailStoreError> {
+        self.load()?;
+        let ids = self.free_mail(usize::MAX);
+        let messages = self.read_each(&ids, Head::into_message)?;
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        lent.extend(messages.iter().map(|message| message.message_id));
+        drop(lent);
+        Ok(messages)
+    }
+
+    fn free_mail(&self, limit: usize) -> Vec<Uuid> {
+        self.contents.mail.first(limit, &self.lent.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Removes messages and results. Those that are not there any more are passed over.
+    pub(crate) fn remove(&mut self, ids: &[Uuid]) -> Result<(), MailStoreError> {
+        self.load()?;
+        if ids.iter().all(|id| !self.knows(id)) { Ok(()) } else { self.enter(&[Entry::Gone(ids)]) }
+    }
+
+    /// Writes down that the next task begins, unless the machine has enough to do.
+    pub(crate) fn begin(&mut self) -> Result<Option<Begun>, MailStoreError> {
+        self.load()?;
+        while let Some(next) = self.contents.tasks.next() {
+            let (message_id, task_id) = (next.message_id, next.task_id.clone());
+            // Read first: afterwards its place is forgotten.
+            if let Some(assignment) = self.read_each(&[message_id], Head::into_assignment)?.pop() {
+                self.enter(&[Entry::Starting { message_id, task_id: &task_id }])?;
+                return Ok(Some(Begun { message_id, assignment }));
+            }
+            let lost = Outcome::failed("the file of its inbox is damaged, so the command is lost");
+            self.end(message_id, lost)?;
+        }
+        Ok(None)
+    }
+
+    /// The machine has taken a task up.
+    pub(crate) fn task_runs(&mut self, message_id: Uuid, job: &UnderWay) -> Result<(), MailStoreError> {
+        self.load()?;
+        let Some(task_id) = self.task_id(&message_id) else { return Ok(()) };
+        self.enter(&[Entry::Running { message_id, task_id: &task_id, job }])
+    }
+
+    /// A task has ended. False if there is none.
+    pub(crate) fn end(&mut self, message_id: Uuid, outcome: Outcome) -> Result<bool, MailStoreError> {
+        self.load()?;
+        let Some(task_id) = self.task_id(&message_id) else { return Ok(false) };
+        self.enter(&[Entry::Result(&TaskResult::new(task_id, message_id, outcome))])?;
+        Ok(true)
+    }
+
+    fn task_id(&self, message_id: &Uuid) -> Option<String> {
+        self.pending().iter().find(|task| task.message_id == *message_id).map(|task| task.task_id.clone())
+    }
+
+    /// What the disk has changed is kept aside with the file, and left out.
+    fn read_each<T>(
+        &mut self,
+        ids: &[Uuid],
+        decode: impl Fn(Head, &[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, MailStoreError> {
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(place) = self.contents.place(id) else { continue };
+            let bytes = self.log.frame_at(place).map_err(|source| self.failed(source))?;
+            let one = match frame::next(&bytes) {
+                Next::Frame { head, body, .. } => Head::parse(head).and_then(|head| decode(head, body)),
+                Next::End | Next::Torn | Next::Damaged => None,
+            };
+            match one {
+                Some(one) => found.push(one),
+                None => {
+                    self.log
+                        .keep_aside("an entry has changed on disk")
+                        .map_err(|source| self.failed(source))?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Gives back the room of what is of no use any more. That it fails is no reason to fail: nothing is lost by it.
+    fn tidy(&mut self) {
+        let live = self.contents.live_bytes();
+        let tidied = if self.contents.is_empty() {
+            self.log.clear()
+        } else if self.log.len().saturating_sub(live) > live / 2 + SLACK {
+            self.compact()
+        } else {
+            Ok(())
+        };
+        if let Err(error) = tidied {
+            tracing::warn!(file = %self.log.path().display(), %error, "an inbox takes more room than it needs");
+        }
+    }
+
+    /// Replaces the file by one with nothing but what is of use.
+    fn compact(&mut self) -> io::Result<()> {
+        let mut bytes = MAGIC.to_vec();
+        let letters: Vec<Uuid> = self.contents.mail.iter().map(|letter| letter.id).collect();
+        let results: Vec<Uuid> = self.contents.tasks.results().map(|result| result.message_id).collect();
+        for id in letters {
+            self.copy_frame(&id, &mut bytes)?;
+        }
+        for task in self.contents.tasks.pending().to_vec() {
+            let (message_id, task_id) = (task.message_id, task.task_id.as_str());
+            let begun = match &task.step {
+                TaskStep::Waiting { .. } => {
+                    self.copy_frame(&message_id, &mut bytes)?;
+                    continue;
+                }
+                TaskStep::Starting => Entry::Starting { message_id, task_id },
+                TaskStep::Running(job) => Entry::Running { message_id, task_id, job },
+            };
+            let (_, frame) = begun.encode().ok_or_else(|| io::Error::other("a task is too long"))?;
+            bytes.extend_from_slice(&frame);
+        }
+        for id in results {
+            self.copy_frame(&id, &mut bytes)?;
+        }
+        let (contents, end, whole) = replay(&bytes);
+        if !whole || end != bytes.len() as u64 {
+            return Err(io::Error::other("an entry has changed on disk"));
+        }
+        self.log.replace(&bytes)?;
+        let last = self.contents.last;
+        self.contents = contents;
+        self.contents.last = last;
+        Ok(())
+    }
+
+    fn copy_frame(&mut self, id: &Uuid, bytes: &mut Vec<u8>) -> io::Result<()> {
+        if let Some(place) = self.contents.place(id) {
+            bytes.extend_from_slice(&self.log.frame_at(place)?);
+        }
+        Ok(())
+    }
+}
+
+/// What a file's bytes say, up to where they say something, and whether the rest (if any) was only cut off.
+fn replay(bytes: &[u8]) -> (Contents, u64, bool) {
+    let mut contents = Contents::default();
+    let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
+        return (contents, 0, MAGIC.starts_with(bytes));
+    };
+    let mut at = MAGIC.len() as u64;
+    loop {
+        match frame::next(rest) {
+            Next::End | Next::Torn => return (contents, at, true),
+            Next::Damaged => return (contents, at, false),
+            Next::Frame { head, len, .. } => {
+                let Some(head) = Head::parse(head) else { return (contents, at, false) };
+                contents.apply(head, Place { at, len });
+                at += len as u64;
+                rest = &rest[len..];
+            }
+        }
+    }
+}
+
+/// How many messages and tasks a file holds. Changes nothing.
+pub(super) fn counts(path: &Path) -> io::Result<(usize, usize)> {
+    match read_all(path, MAX_READ)? {
+        Some(Bytes::All(bytes)) => {
+            let (contents, ..) = replay(&bytes);
+            Ok((contents.mail.len(), contents.tasks.pending().len()))
+        }
+        Some(Bytes::TooMany) | None => Ok((0, 0)),
+    }
+}
+
+#[cfg(test)]
+#[path = "inbox_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! All inboxes together: delivery to several members, and mail taken over from an older ledger.
+
+use std::fs;
+
+use agentiso_core::team::{AgentStatus, MAX_CONTENT, TaskStep};
+
+use super::*;
+use crate::ledger::LedgerDocument;
+
+fn document() -> LedgerDocument {
+    serde_json::from_str(include_str!("../../tests/fixtures/ledger-v4-teams.json")).unwrap()
+}
+
+fn web() -> TeamName {
+    TeamName::parse("web").unwrap()
+}
+
+fn role(name: &str) -> RoleName {
+    RoleName::parse(name).unwrap()
+}
+
+fn message(to: &str, message_type: &str, content: &str) -> Message {
+    Message {
+        message_id: Uuid::new_v4(),
+        from: "ann".to_owned(),
+        to: to.to_owned(),
+        content: content.to_owned(),
+        message_type: message_type.to_owned(),
+        timestamp: Timestamp::UNIX_EPOCH,
+    }
+}
+
+struct Boxes {
+    store: MailStore,
+    dir: tempfile::TempDir,
+}
+
+impl Boxes {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { store: MailStore::open(dir.path().join("mail"), &mut Teams::default()).unwrap(), dir }
+    }
+
+    fn slot(&self, name: &str) -> Arc<Slot> {
+        self.store.slot(&web(), Timestamp::UNIX_EPOCH, &role(name))
+    }
+
+    fn to(&self, names: &[&str]) -> Vec<(RoleName, Arc<Slot>)> {
+        names.iter().map(|name| (role(name), self.slot(name))).collect()
+    }
+
+    async fn received(&self, name: &str) -> Vec<String> {
+        let taken = self.slot(name).run(|inbox| inbox.take(usize::MAX)).await.unwrap();
+        taken.messages.into_iter().map(|message| message.content).collect()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("mail/web.0/{name}.log"))
+    }
+}
+
+#[test]
+fn mail_of_an_earlier_ledger_is_moved_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("mail");
+    // Two starts on the same ledger: the first was killed before it could write another.
+    for _ in 0..2 {
+        let mut teams = document().teams;
+        let store = MailStore::open(root.clone(), &mut teams).unwrap();
+        let (name, team) = teams.find("web").unwrap();
+        assert!(team.members.iter().all(|member| member.stored_messages.is_empty()));
+        assert_eq!(team.members[1].pending_tasks, 1);
+        assert_eq!(team.members[1].status, AgentStatus::Working);
+        let hand = store.slot(name, team.created_at, &role("hand")).tasks_at_start();
+        assert!(matches!(&hand[0].step, TaskStep::Running(job) if job.job == 7), "{hand:?}");
+        let counts = count(&root, name, team.created_at, &role("lead")).unwrap();
+        assert_eq!(counts, MailCounts { messages: 1, tasks: 0 });
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_one_inbox_refuses_is_in_none() {
+    let boxes = Boxes::new();
+    // Looked into before there is a file, so that the write is what fails.
+    assert!(boxes.received("cy").await.is_empty());
+    fs::create_dir_all(boxes.file("bob").parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", boxes.file("cy")).unwrap();
+    let refused = deliver(boxes.to(&["bob", "cy"]), message("*", "text", "x"), |_, _| ()).await.unwrap_err();
+    assert!(matches!(refused, DeliverError::Store(MailStoreError::NoSpace { .. })), "{refused}");
+    fs::remove_file(boxes.file("cy")).unwrap();
+    assert_eq!(fs::metadata(boxes.file("bob")).unwrap().len(), 0);
+    deliver(boxes.to(&["bob", "cy"]), message("*", "text", "y"), |_, _| ()).await.unwrap();
+    for name in ["bob", "cy"] {
+        assert_eq!(boxes.received(name).await, ["y"]);
+    }
+}
+
+#[tokio::test]
+async fn a_task_for_all_is_refused_when_one_has_too_many() {
+    let boxes = Boxes::new();
+    let task = |to: &str| message(to, TASK_ASSIGNMENT, r#"{"task_id": "t", "command": "true"}"#);
+    while deliver(boxes.to(&["bob"]), task("bob"), |_, _| ()).await.is_ok() {}
+    let refused = deliver(boxes.to(&["bob", "cy"]), task("*"), |_, _| ()).await.unwrap_err();
+    assert!(matches!(refused, DeliverError::Refused(MailError::TooManyTasks { .. })), "{refused}");
+    let pending = boxes.slot("cy").run(|inbox| Ok(inbox.pending().len())).await.unwrap();
+    assert_eq!(pending, 0);
+}
+
+#[tokio::test]
+async fn a_full_inbox_is_not_felt_by_another() {
+    let boxes = Boxes::new();
+    let long = "\u{1}".repeat(MAX_CONTENT);
+    let mut displaced = 0;
+    for _ in 0..40 {
+        let sent = deliver(boxes.to(&["bob"]), message("bob", "text", &long), |_, _| ()).await.unwrap();
+        displaced += sent.1.displaced;
+    }
+    assert!(displaced > 20, "the sender is told: {displaced}");
+    deliver(boxes.to(&["cy"]), message("cy", "text", "x"), |_, _| ()).await.unwrap();
+    assert_eq!(boxes.received("cy").await, ["x"]);
+}
+
+#[tokio::test]
+async fn inboxes_of_a_destroyed_team_are_gone() {
+    let boxes = Boxes::new();
+    let held = boxes.slot("bob");
+    deliver(boxes.to(&["bob"]), message("bob", "text", "old"), |_, _| ()).await.unwrap();
+    boxes.store.discard(&web(), Timestamp::UNIX_EPOCH, &[role("bob")]).await;
+    assert!(!boxes.file("bob").parent().unwrap().exists());
+    let late = deliver(vec![(role("bob"), held)], message("bob", "text", "late"), |_, _| ()).await;
+    assert!(matches!(late, Err(DeliverError::Store(MailStoreError::Closed))));
+    assert!(!boxes.file("bob").exists());
+    let next = boxes.store.slot(&web(), Timestamp::MAX, &role("bob"));
+    assert!(next.run(|inbox| inbox.take(9)).await.unwrap().messages.is_empty());
+}

@@ -1,0 +1,102 @@
+//! What comes back from the quarantine, or goes for good.
+
+use std::net::Ipv4Addr;
+
+use agentiso_core::address::SubnetFull;
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::names::WorkspaceName;
+
+use super::entry::Workspace;
+use super::table::Registry;
+use crate::error::OpError;
+use crate::ledger::{KeptContent, KeptWorkspace, Quarantine};
+use crate::session::QuarantineError;
+
+/// A name of at most so many characters leaves room for a dash and the first digits of an id.
+const MAX_KEPT_NAME: usize = 100;
+
+impl Registry {
+    /// Takes over what is in quarantine and keeps its addresses for when it comes back.
+    pub(crate) fn hold(&mut self, quarantine: Quarantine) {
+        for kept in quarantine.workspaces.values() {
+            self.hold_address(kept);
+        }
+        self.quarantine = quarantine;
+    }
+
+    fn hold_address(&mut self, kept: &KeptWorkspace) {
+        if let KeptContent::Described(workspace) = &kept.content {
+            let address = workspace.entry.ip;
+            // One that is somebody else's by now is given up.
+            if self.addresses.claim(address) {
+                self.held_addresses.insert(address);
+            }
+        }
+    }
+
+    /// Undoes a recovery that could not be saved.
+    pub(crate) fn put_back(&mut self, id: &WorkspaceId, kept: KeptWorkspace) {
+        self.remove(id);
+        self.hold_address(&kept);
+        self.quarantine.workspaces.insert(*id, kept);
+    }
+
+    /// Enters a workspace from the quarantine. What only one can have, and another has by now, becomes another: a line
+    /// for each such thing.
+    pub(crate) fn recover(&mut self, mut workspace: Workspace) -> Result<(Workspace, Vec<String>), OpError> {
+        let mut changes = Vec::new();
+        if let Some(other) = self.workspaces.values().find(|other| other.id.short() == workspace.id.short()) {
+            let what = format!("workspace {}", workspace.id);
+            let reason = format!("workspace {} has the same run directory; destroy it first", other.name);
+            return Err(QuarantineError::Unusable { what, reason }.into());
+        }
+        if self.is_named(&workspace.name) {
+            let cut: String = workspace.name.as_str().chars().take(MAX_KEPT_NAME).collect();
+            let free = format!("{cut}-{}", workspace.id.short());
+            let free = WorkspaceName::parse(&free)
+                .ok()
+                .filter(|free| !self.is_named(free))
+                .ok_or_else(|| OpError::NameTaken { name: workspace.name.clone() })?;
+            changes.push(format!("it is called {free}, because there is another {}", workspace.name));
+            workspace.name = free;
+        }
+        let held = self.held_addresses.remove(&workspace.address);
+        if !held && !self.addresses.claim(workspace.address) {
+            let free = self.addresses.take()?;
+            changes.push(format!(
+                "its address is {free}, because {} is not free; a machine that runs has it after its next start",
+                workspace.address
+            ));
+            workspace.address = free;
+        }
+        let taken = self.forwarded_ports(&workspace.id);
+        workspace.network.port_forwards.retain(|forward| {
+            let free = !taken.contains(&forward.host_port);
+            if !free {
+                changes.push(format!("port {} of the host leads elsewhere by now", forward.host_port));
+            }
+            free
+        });
+        self.quarantine.workspaces.remove(&workspace.id);
+        self.workspaces.insert(workspace.id, workspace.clone());
+        Ok((workspace, changes))
+    }
+
+    /// Forgets what was discarded.
+    pub(crate) fn release_quarantined(&mut self, id: &WorkspaceId) {
+        let Some(kept) = self.quarantine.workspaces.remove(id) else { return };
+        if let KeptContent::Described(workspace) = kept.content
+            && self.held_addresses.remove(&workspace.entry.ip)
+        {
+            self.addresses.release(workspace.entry.ip);
+        }
+    }
+
+    pub(crate) fn free_address(&mut self) -> Result<Ipv4Addr, SubnetFull> {
+        self.addresses.take()
+    }
+
+    pub(crate) fn give_address_back(&mut self, address: Ipv4Addr) {
+        self.addresses.release(address);
+    }
+}

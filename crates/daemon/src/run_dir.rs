@@ -1,0 +1,232 @@
+//! One daemon per run directory: sockets and machines in it belong to the workspaces of one state directory.
+//!
+//! A daemon locks `<run>/owner` while it runs and writes into it which state file it serves. The file stays, so that after
+//! a crash it still says whose machines run there. A daemon of another state directory is refused while the first one
+//! runs, and also while only its machines do: it would take them for strays. It may have the directory once they are gone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use agentiso_core::config::Paths;
+use agentiso_host::strays;
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+/// Two short lines; more is not read.
+const MAX_OWNER_BYTES: u64 = 8 * 1024;
+
+#[derive(Debug, Error)]
+pub enum RunDirError {
+    #[error(
+        "vm.run_dir {run} is used by another daemon{}; give each configuration a run_dir of its own",
+        of(.owner)
+    )]
+    InUse { run: PathBuf, owner: Option<Owner> },
+    #[error(
+        "vm.run_dir {run} belongs to {}, and {machines} of its machines still run there; go on with that state_file \
+         (or stop its machines with it first), or give this configuration a run_dir of its own",
+        .owner.state_file
+    )]
+    Machines { run: PathBuf, owner: Owner, machines: usize },
+    #[error("{path} cannot be used: {source}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn of(owner: &Option<Owner>) -> String {
+    owner
+        .as_ref()
+        .map(|owner| format!(" (pid {}, state file {})", owner.pid, owner.state_file))
+        .unwrap_or_default()
+}
+
+/// Who wrote the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub pid: u32,
+    pub state_file: String,
+}
+
+impl Owner {
+    /// What is no text names nobody.
+    fn read(file: &File) -> Option<Self> {
+        let mut text = String::new();
+        file.take(MAX_OWNER_BYTES).read_to_string(&mut text).ok()?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (pid, state_file) = text.strip_suffix('\n')?.split_once('\n')?;
+        Some(Self { pid: pid.parse().ok()?, state_file: state_file.to_owned() })
+    }
+
+    /// Whether it serves the same directory of workspaces. The state file in it may have another name since.
+    fn is_of(&self, state_file: &str) -> bool {
+        Path::new(&self.state_file).parent() == Path::new(state_file).parent()
+    }
+}
+
+/// Held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RunDirLock {
+    _file: File,
+}
+
+impl RunDirLock {
+    /// For a daemon that holds the lock of its state directory.
+    pub(crate) fn acquire(paths: &Paths) -> Result<Self, RunDirError> {
+        let run = &paths.run;
+        let path = owner_file(run);
+        let failed = |source: io::Error| RunDirError::Io { path: path.clone(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).map_err(failed)?;
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let owner = Owner::read(&file);
+        match locked {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(RunDirError::InUse { run: run.clone(), owner }),
+            Err(error) => return Err(failed(error.into())),
+        }
+        // A daemon of a version without this file does not lock it, but listens.
+        if UnixStream::connect(paths.daemon_socket()).is_ok() {
+            return Err(RunDirError::InUse { run: run.clone(), owner: None });
+        }
+        let us = Owner { pid: std::process::id(), state_file: identity(&paths.state_file) };
+        if let Some(owner) = owner.filter(|owner| !owner.is_of(&us.state_file)) {
+            let machines = strays::find_strays(run, &Default::default())
+                .map_err(|error| RunDirError::Io { path: run.clone(), source: io::Error::other(error) })?;
+            if !machines.is_empty() {
+                return Err(RunDirError::Machines { run: run.clone(), owner, machines: machines.len() });
+            }
+        }
+        file.set_len(0).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        write!(file, "{}\n{}\n", us.pid, us.state_file).map_err(failed)?;
+        file.sync_data().map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// The daemon that runs in this run directory, if it serves another state directory.
+pub fn foreign_owner(paths: &Paths) -> Option<Owner> {
+    let file = File::open(owner_file(&paths.run)).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        Ok(()) | Err(_) => return None,
+    }
+    Owner::read(&file).filter(|owner| !owner.is_of(&identity(&paths.state_file)))
+}
+
+fn owner_file(run: &Path) -> PathBuf {
+    run.join("owner")
+}
+
+/// A state file's name, the same by whatever path its directory is reached. The file itself is replaced with every change
+/// and need not be there.
+pub(crate) fn identity(state_file: &Path) -> String {
+    let directory =
+        state_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let path = match state_file.file_name() {
+        Some(name) => directory.join(name),
+        None => directory,
+    };
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    use super::*;
+
+    fn paths(root: &Path, data: &str) -> Paths {
+        let data = root.join(data);
+        fs::create_dir_all(&data).unwrap();
+        let run = root.join("run");
+        fs::create_dir_all(&run).unwrap();
+        let text = format!("[server]\nstate_file = {:?}\n[vm]\nrun_dir = {run:?}\n", data.join("state.json"));
+        let dirs = agentiso_core::config::UserDirs {
+            uid: 1000,
+            home: root.into(),
+            state_home: None,
+            runtime_dir: None,
+        };
+        agentiso_core::config::Config::parse(&text, &dirs).unwrap().paths
+    }
+
+    /// A process that looks like a machine in this run directory, left by a daemon that is gone.
+    struct Machine(rustix::process::Pid);
+
+    impl Machine {
+        fn start(run: &Path) -> Self {
+            let waits =
+                "sh -c 'while :; do sleep 1; done' x -name \"$1\" -pidfile \"$2\" >/dev/null 2>&1 & echo $!";
+            let id = agentiso_core::ids::WorkspaceId::random();
+            let mut command = Command::new("sh");
+            command.args(["-c", waits, "x", &format!("agentiso-{id}")]);
+            let started = command.arg(run.join(id.short()).join("qemu.pid")).output().unwrap();
+            let pid = String::from_utf8_lossy(&started.stdout).trim().parse().unwrap();
+            Self(rustix::process::Pid::from_raw(pid).unwrap())
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            rustix::process::kill_process(self.0, rustix::process::Signal::KILL).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_second_daemon_is_told_the_first_ones_state_file() {
+        let root = tempfile::tempdir().unwrap();
+        let (one, two) = (paths(root.path(), "one"), paths(root.path(), "two"));
+        let held = RunDirLock::acquire(&one).unwrap();
+        let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
+        assert!(refused.contains("one/state.json") && refused.contains("run_dir"), "{refused}");
+        assert!(foreign_owner(&two).unwrap().state_file.ends_with("one/state.json"));
+        assert_eq!(foreign_owner(&one), None);
+        drop(held);
+        assert!(RunDirLock::acquire(&two).is_ok(), "nothing of the first is left");
+    }
+
+    #[test]
+    fn a_listening_daemon_without_a_mark_is_respected() {
+        let root = tempfile::tempdir().unwrap();
+        let one = paths(root.path(), "one");
+        let _listens = UnixListener::bind(one.daemon_socket()).unwrap();
+        assert!(matches!(RunDirLock::acquire(&one), Err(RunDirError::InUse { owner: None, .. })));
+    }
+
+    #[test]
+    fn a_symlinked_state_directory_is_the_same() {
+        let root = tempfile::tempdir().unwrap();
+        let one = paths(root.path(), "one");
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&one.data, &link).unwrap();
+        assert_eq!(identity(&link.join("state.json")), identity(&one.state_file));
+        assert_ne!(identity(&link.join("other.json")), identity(&one.state_file));
+    }
+
+    #[test]
+    fn running_machines_keep_their_run_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let (one, two) = (paths(root.path(), "one"), paths(root.path(), "two"));
+        drop(RunDirLock::acquire(&one).unwrap());
+        let machine = Machine::start(&one.run);
+        let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
+        assert!(refused.contains("one/state.json") && refused.contains("still run"), "{refused}");
+        let again = RunDirLock::acquire(&one);
+        assert!(again.is_ok(), "its own daemon may come back: {again:?}");
+        drop(machine);
+    }
+}

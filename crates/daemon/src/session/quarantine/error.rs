@@ -1,0 +1,47 @@
+//! Why something in quarantine could not be listed, brought back or discarded.
+
+use thiserror::Error;
+
+use crate::ledger::LedgerError;
+
+#[derive(Debug, Error)]
+pub enum QuarantineError {
+    #[error("nothing called {wanted:?} is in quarantine")]
+    NotFound { wanted: String },
+    #[error("{count} things called {wanted:?} are in quarantine")]
+    Ambiguous { wanted: String, count: usize },
+    #[error("{what} was described by a newer agentiso (format {format})")]
+    Newer { what: String, format: u64 },
+    #[error("{what} cannot be brought back: {reason}")]
+    Unusable { what: String, reason: String },
+    #[error("{what} could not be discarded: {reason}")]
+    NotDiscarded { what: String, reason: String },
+    #[error("{what} could not be marked as recovered: {source}")]
+    Mark {
+        what: String,
+        #[source]
+        source: LedgerError,
+    },
+}
+
+impl QuarantineError {
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } | Self::Ambiguous { .. } => "not_in_quarantine",
+            Self::Newer { .. } | Self::Unusable { .. } => "not_recoverable",
+            Self::NotDiscarded { .. } => "not_discarded",
+            Self::Mark { .. } => "state_not_saved",
+        }
+    }
+
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "`agentiso recover` lists what is",
+            Self::Ambiguous { .. } => "use the id that `agentiso recover` shows",
+            Self::Newer { .. } => "install that version, or newer, and recover it there",
+            Self::Unusable { .. } | Self::NotDiscarded { .. } | Self::Mark { .. } => {
+                "its files are where they were; the server's log has the details"
+            }
+        }
+    }
+}

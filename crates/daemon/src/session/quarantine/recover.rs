@@ -1,0 +1,237 @@
+//! Bringing something back: it is entered, saved, and only then loses its mark. A machine that runs on it goes on.
+
+use std::sync::Arc;
+
+use agentiso_core::ids::WorkspaceId;
+use agentiso_core::lifecycle::Phase;
+use agentiso_core::names::{ImageName, WorkspaceName};
+use agentiso_core::resources::Resources;
+use agentiso_core::team::Team;
+use serde::{Deserialize, Serialize};
+
+use super::error::QuarantineError;
+use super::list::{Wanted, team_id};
+use crate::error::OpError;
+use crate::ledger::{
+    DescribedWorkspace, KeptContent, StoredImage, StoredWorkspace, TeamKey, remove_marker, team_directory,
+};
+use crate::machines::{MachineRecord, MachineSpec, SizesOf, VolumeUsage};
+use crate::registry::{self, Books, Workspace};
+use crate::runner;
+use crate::session::Session;
+use crate::session::teams;
+
+const GIB: u64 = 1 << 30;
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    pub id: String,
+    pub name: String,
+    /// What is not as it was: another name, another address, a forward that somebody else has.
+    pub changes: Vec<String>,
+}
+
+impl Session {
+    pub async fn recover(&self, wanted: &str) -> Result<Recovered, OpError> {
+        self.kind().refuse_inside()?;
+        self.refuse_when_closing()?;
+        match self.find_in_quarantine(wanted)? {
+            // Once begun it is done, whoever waits for it.
+            Wanted::Workspace(id) => {
+                self.guarded(|session, _| async move { session.recover_workspace(id).await }).await
+            }
+            Wanted::Team(key) => {
+                self.guarded(|session, _| async move { session.recover_team(key).await }).await
+            }
+        }
+    }
+
+    async fn recover_workspace(&self, id: WorkspaceId) -> Result<Recovered, OpError> {
+        let shared = self.shared();
+        let what = format!("workspace {id}");
+        let Some(kept) = shared.state().registry.quarantine.workspaces.get(&id).cloned() else {
+            return Err(QuarantineError::NotFound { wanted: id.to_string() }.into());
+        };
+        let (described, books) = match &kept.content {
+            // Its description may lag behind its disk.
+            KeptContent::Described(described) => ((**described).clone(), Books::Uncertain),
+            KeptContent::Newer(format) => {
+                return Err(QuarantineError::Newer { what, format: *format }.into());
+            }
+            KeptContent::Undescribed => (self.describe_from_disk(id).await?, Books::Uncertain),
+            KeptContent::MachineOnly => {
+                let reason = "it has no directory, and so no disk".to_owned();
+                return Err(QuarantineError::Unusable { what, reason }.into());
+            }
+        };
+        let machine = self.running_machine(id).await;
+        let (workspace, changes) = self.enter(id, &described)?;
+        if let Err(error) = shared.save().await {
+            shared.change(|registry| registry.put_back(&id, kept));
+            return Err(OpError::Ledger(error));
+        }
+        runner::take_up(shared, &workspace, machine.as_ref(), books);
+        shared.regroup();
+        let directory = shared.config.paths.workspace_data(&id);
+        let unmarked = tokio::task::spawn_blocking(move || remove_marker(&directory)).await;
+        // The ledger has it by now, and the next start takes the mark away.
+        unmarked
+            .map_err(|_| OpError::ShuttingDown)?
+            .map_err(|source| QuarantineError::Mark { what, source })?;
+        shared.save_or_warn("a workspace was recovered").await;
+        tracing::warn!(workspace = %workspace.name, %id, "recovered from the quarantine");
+        Ok(Recovered { id: id.to_string(), name: workspace.name.to_string(), changes })
+    }
+
+    /// Takes name, address and forwards that are free, and says what had to be another.
+    fn enter(
+        &self,
+        id: WorkspaceId,
+        described: &DescribedWorkspace,
+    ) -> Result<(Workspace, Vec<String>), OpError> {
+        let owner = described.owner.as_ref();
+        let mut entry = described.entry.clone();
+        if described.is_meant_to_go() {
+            // A person wants it now, whatever was meant to become of it.
+            (entry.phase, entry.machine, entry.one_call) = (Phase::Stopped, None, false);
+            entry.stop_reason = Some("it was recovered although it was not finished".to_owned());
+        }
+        let stored = registry::restored(id, &entry, owner.map(|owner| owner.session_id.clone()));
+        self.shared().change(|registry| {
+            if let Some(owner) = owner {
+                registry.sessions.restore_ghost(&owner.session_id, owner.created_at);
+            }
+            registry.recover(stored)
+        })
+    }
+
+    async fn running_machine(&self, id: WorkspaceId) -> Option<MachineRecord> {
+        let machines = Arc::clone(&self.shared().machines);
+        let strays = tokio::task::spawn_blocking(move || machines.strays()).await.unwrap_or_default();
+        strays
+            .into_iter()
+            .find(|stray| stray.id == id && !stray.is_template_build())
+            .map(|stray| stray.record)
+    }
+
+    /// What can be told of a workspace that nothing describes: its disk, with the size it has. Its snapshots are entered
+    /// when the disk is put in order.
+    async fn describe_from_disk(&self, id: WorkspaceId) -> Result<DescribedWorkspace, OpError> {
+        let shared = self.shared();
+        let defaults = shared.config.default_resources();
+        let unusable = |reason: &str| QuarantineError::Unusable {
+            what: format!("workspace {id}"),
+            reason: reason.to_owned(),
+        };
+        let image = shared.config.storage.base_image.clone();
+        let address = shared.change(|registry| registry.free_address())?;
+        let mut entry = undescribed(id, defaults, image, address)
+            .map_err(|_| unusable("no name could be made for it"))?;
+        let spec = MachineSpec {
+            id,
+            hostname: entry.name.hostname(),
+            resources: defaults,
+            image: crate::machines::ImageRef {
+                name: entry.image.name.clone(),
+                id: entry.image.id.clone(),
+                virtual_size: 0,
+            },
+            address,
+            init_mode: shared.config.vm.init_mode,
+            data_dir: shared.config.paths.workspace_data(&id),
+            run_dir: shared.config.paths.workspace_run(&id),
+        };
+        let machines = Arc::clone(&shared.machines);
+        let usage =
+            tokio::task::spawn_blocking(move || machines.volume_usage(&spec, SizesOf::NoSnapshot)).await;
+        let Some(VolumeUsage { virtual_bytes, .. }) = usage.unwrap_or_default() else {
+            shared.change(|registry| registry.give_address_back(address));
+            return Err(unusable("there is no disk in it that can be read").into());
+        };
+        entry.resources.disk_gb = u32::try_from(virtual_bytes.div_ceil(GIB)).unwrap_or(u32::MAX);
+        entry.image.virtual_size = virtual_bytes;
+        shared.change(|registry| registry.give_address_back(address));
+        Ok(DescribedWorkspace { owner: None, entry })
+    }
+
+    async fn recover_team(&self, key: TeamKey) -> Result<Recovered, OpError> {
+        let shared = self.shared();
+        let (name, what) = (key.name.clone(), format!("team {key}"));
+        let Some(kept) = shared.state().registry.quarantine.teams.get(&key).cloned() else {
+            return Err(QuarantineError::NotFound { wanted: key.to_string() }.into());
+        };
+        let Some(team) = kept.team.clone() else {
+            let reason = kept.marker.reason.clone();
+            return Err(QuarantineError::Unusable { what, reason }.into());
+        };
+        let team = self.with_mail(&key, team).await?;
+        let found = teams::look(shared, &name, &team);
+        let entered = shared.change(|registry| {
+            let entered = registry.teams.restore(name.clone(), team);
+            if entered {
+                registry.quarantine.teams.remove(&key);
+            }
+            entered
+        });
+        if !entered {
+            let reason = "there is another team of that name; destroy that one first".to_owned();
+            return Err(QuarantineError::Unusable { what, reason }.into());
+        }
+        if let Err(error) = shared.save().await {
+            shared.change(|registry| {
+                registry.teams.remove(&name);
+                registry.quarantine.teams.insert(key.clone(), kept);
+            });
+            return Err(OpError::Ledger(error));
+        }
+        shared.regroup();
+        teams::take_up(shared, found);
+        let directory = team_directory(&shared.config.paths, &key);
+        let unmarked = tokio::task::spawn_blocking(move || remove_marker(&directory)).await;
+        unmarked
+            .map_err(|_| OpError::ShuttingDown)?
+            .map_err(|source| QuarantineError::Mark { what, source })?;
+        tracing::warn!(team = %key, "recovered from the quarantine");
+        Ok(Recovered { id: team_id(&key), name: name.to_string(), changes: Vec::new() })
+    }
+
+    /// The team with what its members have to do, as their inboxes say it.
+    async fn with_mail(&self, key: &TeamKey, mut team: Team) -> Result<Team, OpError> {
+        let (shared, name) = (Arc::clone(self.shared()), key.name.clone());
+        let loaded =
+            tokio::task::spawn_blocking(move || shared.mail.load(&name, &mut team).map(|()| team)).await;
+        let unusable = |reason| QuarantineError::Unusable { what: format!("team {key}"), reason };
+        let loaded = loaded.map_err(|_| OpError::ShuttingDown)?;
+        Ok(loaded.map_err(|error| unusable(error.to_string()))?)
+    }
+}
+
+/// An entry for a disk of which nothing else is known.
+fn undescribed(
+    id: WorkspaceId,
+    resources: Resources,
+    image: ImageName,
+    ip: std::net::Ipv4Addr,
+) -> Result<StoredWorkspace, agentiso_core::names::NameError> {
+    Ok(StoredWorkspace {
+        name: WorkspaceName::parse(&format!("recovered-{}", id.short()))?,
+        phase: Phase::Stopped,
+        machine: None,
+        stop_reason: Some("it was recovered from its disk alone".to_owned()),
+        // Which image it was made from is not known. No build has this id, so no template is taken for its own.
+        image: StoredImage { name: image, id: "unknown".to_owned(), virtual_size: 0 },
+        resources,
+        ip,
+        network: Default::default(),
+        created_at: jiff::Timestamp::now(),
+        rung: None,
+        snapshots: Vec::new(),
+        removing: Vec::new(),
+        current: None,
+        restoring: None,
+        forked_from: None,
+        bridge_token: None,
+        one_call: false,
+    })
+}

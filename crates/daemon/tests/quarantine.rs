@@ -1,0 +1,469 @@
+//! What becomes of disks and machines whose ledger is damaged, gone, older, or in disagreement with them. Nothing is
+//! lost in any of these cases.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::lifecycle::Phase;
+use agentiso_core::team::{AgentStatus, RoleName, TASK_ASSIGNMENT, TeamName};
+use agentiso_daemon::{Daemon, Progress, QuarantineKind, RoleRequest, Session, SessionKind, TeamRequest};
+use serde_json::{Value, json};
+use support::{Fault, Handle, Volume, World, by_name, config, eventually, named, open, say, snap};
+use tokio::runtime::Runtime;
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Opens a daemon, lets `story` happen, and crashes.
+fn until_crash<T>(root: &Path, world: &Arc<World>, story: impl AsyncFnOnce(Daemon) -> T) -> T {
+    let runtime = runtime();
+    let told = runtime.block_on(async {
+        let daemon = open(root, world).await;
+        story(daemon).await
+    });
+    drop(runtime);
+    told
+}
+
+fn ledger(root: &Path) -> PathBuf {
+    root.join("state.json")
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    change(&mut value);
+    fs::write(path, value.to_string()).unwrap();
+}
+
+/// A workspace that runs with two snapshots, one of them of its memory, and one that is stopped.
+async fn populate(daemon: &Daemon) {
+    let session = daemon.open_session(SessionKind::Client);
+    let quiet = Progress::silent();
+    for name in ["web", "db"] {
+        session.create(named(name), &quiet).await.unwrap();
+    }
+    say(&session, "web", "write one").await.unwrap();
+    session.snapshot(&by_name("web"), snap("a"), true, &quiet).await.unwrap();
+    say(&session, "web", "write two").await.unwrap();
+    session.snapshot(&by_name("web"), snap("b"), false, &quiet).await.unwrap();
+    session.stop(&by_name("db")).await.unwrap();
+}
+
+/// All that was there is there, the machine is the same, and every snapshot can be gone back to.
+async fn assert_nothing_lost(session: &Session, world: &World, before: &[(i32, String)]) {
+    assert_eq!(world.processes(), before, "the machine runs on");
+    session.adopt_all(true).await;
+    let web = session.info(&by_name("web")).await.unwrap();
+    assert_eq!((web.phase, web.ip.to_string()), (Phase::Running, "10.42.0.2".to_owned()));
+    let names: Vec<_> = web.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(web.snapshots[1].current && web.snapshots[0].has_memory);
+    assert_eq!(session.info(&by_name("db")).await.unwrap().phase, Phase::Stopped);
+    assert_eq!(say(session, "web", "read").await.unwrap(), "two");
+    session.restore(&by_name("web"), &snap("a"), &Progress::silent()).await.unwrap();
+    assert_eq!(say(session, "web", "read").await.unwrap(), "one");
+    session.start(&by_name("db"), &Progress::silent()).await.unwrap();
+}
+
+fn kept_aside(root: &Path) -> usize {
+    let names = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("state.json.corrupt-")).count()
+}
+
+#[test]
+fn damaged_ledgers_are_rebuilt_and_machines_run_on() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 6] = [
+        ("one wrong byte", |path| {
+            let mut bytes = fs::read(path).unwrap();
+            let at = bytes.len() / 2;
+            bytes[at] = 0xff;
+            fs::write(path, bytes).unwrap();
+        }),
+        ("cut off", |path| {
+            let text = fs::read_to_string(path).unwrap();
+            fs::write(path, &text[..text.len() / 2]).unwrap();
+        }),
+        ("empty", |path| fs::write(path, "").unwrap()),
+        ("larger than any ledger", |path| {
+            fs::OpenOptions::new().write(true).open(path).unwrap().set_len((64 << 20) + 1).unwrap();
+        }),
+        ("an earlier program's", |path| edit(path, |ledger| ledger["schema_version"] = json!(3))),
+        ("single entries", |path| {
+            edit(path, |ledger| {
+                for entry in ledger["workspaces"].as_object_mut().unwrap().values_mut() {
+                    entry["resources"] = json!("a lot");
+                }
+                ledger["sessions"] = json!([{}]);
+            });
+        }),
+    ];
+    for (what, damage) in damages {
+        let dir = tempfile::tempdir().unwrap();
+        let world = World::new(dir.path());
+        until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+        let before = world.processes();
+        damage(&ledger(dir.path()));
+        until_crash(dir.path(), &world, async |daemon: Daemon| {
+            let session = daemon.open_session(SessionKind::Client);
+            assert_eq!(session.list(None).len(), 2, "{what}");
+            assert_nothing_lost(&session, &world, &before).await;
+            assert!(session.quarantine().await.unwrap().is_empty(), "{what}");
+        });
+        assert_eq!(kept_aside(dir.path()), 1, "{what}");
+        let mended = fs::read_to_string(ledger(dir.path())).unwrap();
+        assert!(mended.contains("was entered from its directory"), "{what}: it is said what was done");
+    }
+}
+
+#[test]
+fn incomplete_ledgers_are_completed_from_the_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let before = world.processes();
+    edit(&ledger(dir.path()), |ledger| ledger["workspaces"] = json!({}));
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        assert_nothing_lost(&daemon.open_session(SessionKind::Client), &world, &before).await;
+    });
+    assert_eq!(kept_aside(dir.path()), 0, "it could be read");
+}
+
+#[test]
+fn an_older_copy_of_the_ledger_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Client);
+        session.create(named("web"), &Progress::silent()).await.unwrap();
+        session.stop(&by_name("web")).await.unwrap();
+        fs::copy(ledger(dir.path()), dir.path().join("copy")).unwrap();
+        session.destroy(&by_name("web")).await.unwrap();
+        populate(&daemon).await;
+    });
+    let before = world.processes();
+    fs::rename(dir.path().join("copy"), ledger(dir.path())).unwrap();
+    // Its first workspace is gone; those that came later are not.
+    edit(&ledger(dir.path()), |ledger| ledger["workspaces"] = json!({}));
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        assert_eq!(world.processes(), before);
+        let web = session.info(&by_name("web")).await.unwrap();
+        assert_eq!((web.phase, web.snapshots.len()), (Phase::Running, 2));
+    });
+}
+
+#[test]
+fn a_removed_ledger_gives_an_empty_list_and_recovery() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let before = world.processes();
+    fs::remove_file(ledger(dir.path())).unwrap();
+    // However often the daemon is started, the list stays empty and the machine runs.
+    for _ in 0..3 {
+        until_crash(dir.path(), &world, async |daemon: Daemon| {
+            let session = daemon.open_session(SessionKind::Shell);
+            assert!(session.list(None).is_empty());
+            let kept = session.quarantine().await.unwrap();
+            assert_eq!(kept.len(), 2, "{kept:?}");
+            assert!(kept.iter().all(|item| item.kind == QuarantineKind::Workspace && item.bytes > 0));
+            assert_eq!(kept.iter().filter(|item| item.pid == Some(before[0].0)).count(), 1);
+            assert_eq!(world.processes(), before);
+        });
+    }
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Client);
+        let shell = daemon.open_session(SessionKind::Shell);
+        // A name that somebody took meanwhile is theirs.
+        session.create(named("db"), &Progress::silent()).await.unwrap();
+        let web = shell.recover("web").await.unwrap();
+        assert!(web.changes.is_empty(), "{:?}", web.changes);
+        let db = shell.recover("db").await.unwrap();
+        assert_eq!(db.name, format!("db-{}", &db.id[..8]));
+        assert_eq!(db.changes.len(), 1, "{:?}", db.changes);
+        assert_eq!(shell.recover("db").await.unwrap_err().code(), "not_in_quarantine");
+        assert!(shell.quarantine().await.unwrap().is_empty());
+        eventually("the machine", || shell.list(None).iter().any(|info| info.phase == Phase::Running)).await;
+        session.destroy(&by_name("db")).await.unwrap();
+        session.adopt_all(true).await;
+        let web = session.info(&by_name("web")).await.unwrap();
+        assert_eq!((web.pid, web.snapshots.len()), (Some(before[0].0), 2));
+        assert_eq!(say(&session, "web", "read").await.unwrap(), "two");
+    });
+    // What was recovered stays so.
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        assert_eq!((session.list(None).len(), session.quarantine().await.unwrap().len()), (2, 0));
+    });
+}
+
+#[test]
+fn discarding_is_the_only_way_out_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    fs::remove_file(ledger(dir.path())).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let id = session.discard("web").await.unwrap();
+        assert!(!dir.path().join("workspaces").join(&id).exists());
+        assert!(world.processes().is_empty(), "its machine is ended first");
+        assert_eq!(session.quarantine().await.unwrap().len(), 1);
+        assert_eq!(session.discard("web").await.unwrap_err().code(), "not_in_quarantine");
+        // Its address can be had again, and the other's is kept for it.
+        let made = session.create(named("new"), &Progress::silent()).await.unwrap();
+        assert_ne!(made.info.ip.to_string(), "10.42.0.3");
+    });
+}
+
+#[test]
+fn a_renamed_state_file_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let before = world.processes();
+    let mut renamed = config(dir.path(), "");
+    renamed.paths.state_file = dir.path().join("ledger.json");
+    runtime().block_on(async {
+        let machines = Arc::new(Handle(Arc::clone(&world)));
+        let daemon = Daemon::open_with(renamed, machines).await.unwrap();
+        assert!(daemon.open_session(SessionKind::Shell).list(None).is_empty());
+        assert_eq!(world.processes(), before);
+        daemon.shutdown().await;
+    });
+    // Named as before, all is as before: the old ledger knows them.
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        assert_nothing_lost(&daemon.open_session(SessionKind::Client), &world, &before).await;
+    });
+}
+
+#[test]
+fn version_4_ledgers_get_descriptions_while_machines_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let before = world.processes();
+    // As the version before left it.
+    let descriptions = || {
+        let directories = fs::read_dir(dir.path().join("workspaces")).unwrap();
+        directories.map(|entry| entry.unwrap().path().join("workspace.json")).collect::<Vec<_>>()
+    };
+    descriptions().iter().for_each(|path| fs::remove_file(path).unwrap());
+    edit(&ledger(dir.path()), |ledger| {
+        ledger["schema_version"] = json!(4);
+        ledger.as_object_mut().unwrap().remove("revision");
+    });
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        assert!(descriptions().iter().all(|path| path.exists()));
+        assert_nothing_lost(&daemon.open_session(SessionKind::Client), &world, &before).await;
+    });
+    assert_eq!(kept_aside(dir.path()), 0);
+}
+
+#[test]
+fn snapshots_that_the_books_lack_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let id = world.processes()[0].1.clone();
+    let directory = fs::read_dir(dir.path().join("workspaces")).unwrap().map(|entry| entry.unwrap().path());
+    let directory = directory.into_iter().find(|path| path.to_string_lossy().contains(&id)).unwrap();
+    let unfinished = SnapshotId::random();
+    // The ledger forgets one that was taken, and one is half taken.
+    world
+        .change_volume(&directory, |volume| {
+            volume.unconfirmed.clear();
+            volume.freeze(unfinished, None);
+        })
+        .unwrap();
+    let forget = |entry: &mut Value| {
+        entry["snapshots"].as_array_mut().unwrap().remove(0);
+        entry["snapshots"][0].as_object_mut().unwrap().remove("parent");
+    };
+    edit(&ledger(dir.path()), |ledger| {
+        let entries = ledger["workspaces"].as_object_mut().unwrap();
+        entries.iter_mut().filter(|(key, _)| key.starts_with(&id)).for_each(|(_, entry)| forget(entry));
+    });
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let web = by_name("web");
+        eventually("the disk in order", || {
+            !Volume::load(&directory).unwrap().snapshots.contains_key(&unfinished)
+        })
+        .await;
+        let info = session.info(&web).await.unwrap();
+        let found = info.snapshots.iter().find(|one| one.name.as_str().starts_with("recovered-")).unwrap();
+        assert!(found.has_memory);
+        session.restore(&web, &found.name, &Progress::silent()).await.unwrap();
+        assert_eq!(say(&session, "web", "read").await.unwrap(), "one");
+    });
+}
+
+#[test]
+fn a_disk_without_any_description_can_be_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let before = world.processes();
+    let directories =
+        || fs::read_dir(dir.path().join("workspaces")).unwrap().map(|entry| entry.unwrap().path());
+    directories().for_each(|path| fs::write(path.join("workspace.json"), "{").unwrap());
+    fs::remove_file(ledger(dir.path())).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        for item in session.quarantine().await.unwrap() {
+            assert!(item.reason.contains("cannot be read"), "{}", item.reason);
+            session.recover(&item.id).await.unwrap();
+        }
+        let running = || session.list(None).into_iter().find(|info| info.pid == Some(before[0].0));
+        eventually("its snapshots", || running().is_some_and(|info| info.snapshots.len() == 2)).await;
+        let web = running().unwrap();
+        assert!(web.name.as_str().starts_with("recovered-"), "{}", web.name);
+        assert_eq!(say(&session, web.name.as_str(), "read").await.unwrap(), "two");
+    });
+}
+
+#[test]
+fn snapshots_survive_a_disk_that_cannot_be_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    edit(&ledger(dir.path()), |ledger| {
+        for entry in ledger["workspaces"].as_object_mut().unwrap().values_mut() {
+            entry.as_object_mut().unwrap().remove("snapshots");
+            entry.as_object_mut().unwrap().remove("current");
+        }
+    });
+    for entry in fs::read_dir(dir.path().join("workspaces")).unwrap() {
+        // They were finished.
+        world.change_volume(&entry.unwrap().path(), |volume| volume.unconfirmed.clear()).unwrap();
+    }
+    // Of both workspaces, at the start.
+    world.inject(Fault::ListingFails);
+    world.inject(Fault::ListingFails);
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        eventually("the start", || !world.strikes_later(Fault::ListingFails)).await;
+        assert!(session.info(&by_name("web")).await.unwrap().snapshots.is_empty(), "they are not known yet");
+        // The next step asks the disk again.
+        session.snapshot(&by_name("web"), snap("c"), false, &Progress::silent()).await.unwrap();
+        assert_eq!(session.info(&by_name("web")).await.unwrap().snapshots.len(), 3);
+    });
+}
+
+fn crew() -> TeamRequest {
+    let lead = RoleRequest {
+        name: RoleName::parse("lead").unwrap(),
+        role: "works".to_owned(),
+        skills: Vec::new(),
+        description: None,
+    };
+    let name = TeamName::parse("crew").unwrap();
+    TeamRequest { name, max_vms: 1, roles: vec![lead], golden: None, parent: None }
+}
+
+fn lead(session: &Session) -> AgentStatus {
+    session.team_info("crew").unwrap().members[0].status
+}
+
+/// What is left of an inbox if the daemon ends while its first task is being started: two frames.
+fn cut_short(inbox: &Path) {
+    const MAGIC: usize = 16;
+    const PREFIX: usize = 16;
+    let bytes = fs::read(inbox).unwrap();
+    let length = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let frame = |at: usize| at + PREFIX + length(at) + length(at + 4);
+    fs::write(inbox, &bytes[..frame(frame(MAGIC))]).unwrap();
+}
+
+fn only_entry(directory: &Path) -> PathBuf {
+    let mut entries: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    entries.remove(0)
+}
+
+#[test]
+fn teams_in_quarantine_survive_another_of_their_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let quiet = Progress::silent();
+    let say_to_lead = async |session: &Session, content: &str, kind: &str| {
+        let sent = session.send_message("crew", "lead", "lead", content.to_owned(), kind.to_owned()).await;
+        sent.unwrap();
+    };
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        session.create_team(crew(), &quiet).await.unwrap();
+        // The machines of this world run no jobs, so that the task ends with a failure.
+        say_to_lead(&session, r#"{"task_id": "t", "command": "true"}"#, TASK_ASSIGNMENT).await;
+        eventually("its end", || lead(&session) == AgentStatus::Failed).await;
+    });
+    let old_mail = only_entry(&dir.path().join("mail"));
+    cut_short(&old_mail.join("lead.log"));
+    fs::remove_file(ledger(dir.path())).unwrap();
+    let id = until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        session.create_team(crew(), &quiet).await.unwrap();
+        let refused = session.recover("team:crew").await.unwrap_err();
+        assert_eq!(refused.code(), "not_recoverable");
+        assert!(refused.to_string().contains("another team of that name"), "{refused}");
+        let kept = session.quarantine().await.unwrap();
+        kept.into_iter().find(|item| item.kind == QuarantineKind::Team).unwrap().id
+    });
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let kept = session.quarantine().await.unwrap();
+        assert!(kept.iter().any(|item| item.id == id), "another start keeps it: {kept:?}");
+        session.destroy_team("crew", false).await.unwrap();
+        session.recover(&id).await.unwrap();
+        // A task that was being started is told as such, and nobody waits for it for ever.
+        eventually("the end of its task", || lead(&session) == AgentStatus::Failed).await;
+        let received = session.receive_messages("crew", "lead", 9).await.unwrap();
+        assert_eq!((received.results.len(), received.pending), (1, 0));
+    });
+    // What was recovered stays so.
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        assert!(session.team_info("crew").is_ok());
+        assert!(session.quarantine().await.unwrap().iter().all(|item| item.id != id));
+    });
+}
+
+#[test]
+fn discarded_teams_take_their_mail_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let quiet = Progress::silent();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        session.create_team(crew(), &quiet).await.unwrap();
+        let text = ("hello".to_owned(), "text".to_owned());
+        session.send_message("crew", "lead", "lead", text.0, text.1).await.unwrap();
+    });
+    let (mail, team) = (only_entry(&dir.path().join("mail")), only_entry(&dir.path().join("teams")));
+    assert_eq!(mail.file_name(), team.file_name());
+    fs::remove_file(ledger(dir.path())).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let kept = session.quarantine().await.unwrap();
+        let shown = kept.iter().find(|item| item.kind == QuarantineKind::Team).unwrap();
+        let on_disk = |directory: &Path| {
+            use std::os::unix::fs::MetadataExt;
+            let files = fs::read_dir(directory).unwrap();
+            files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum::<u64>()
+        };
+        assert_eq!(shown.bytes, on_disk(&mail) + on_disk(&team));
+        // One of the same name that is used is not touched.
+        session.create_team(crew(), &quiet).await.unwrap();
+        assert_eq!(session.discard("team:crew").await.unwrap(), shown.id);
+        assert!(!mail.exists() && !team.exists());
+        assert!(only_entry(&dir.path().join("teams")).join("team.json").exists());
+        assert!(session.team_info("crew").is_ok());
+    });
+}

@@ -1,0 +1,54 @@
+//! Whether an image can be booted with its own init, read from its disk on the host.
+//!
+//! With `vm.init_mode = "system"` the agent hands process 1 over to the image's `/sbin/init`. An image without one is
+//! refused before a machine is made for it.
+
+use std::path::Path;
+
+use agentiso_core::config::InitMode;
+use agentiso_diff::ext4::{Ext4Error, FileSystem, Kind};
+use agentiso_diff::qcow2::{Chain, Qcow2Error};
+use thiserror::Error;
+
+use super::error::BootError;
+use crate::spec::BaseImage;
+
+/// Where the agent looks for an image's init.
+pub const IMAGE_INIT: &str = "/sbin/init";
+
+/// The disk of an image could not be read.
+#[derive(Debug, Error)]
+pub enum LookError {
+    #[error(transparent)]
+    Disk(#[from] Qcow2Error),
+    #[error(transparent)]
+    FileSystem(#[from] Ext4Error),
+}
+
+/// Whether the disk has a program at [`IMAGE_INIT`], through whatever links lead there. Nothing is mounted. It blocks
+/// for some reads.
+pub fn has_init(disk: &Path) -> Result<bool, LookError> {
+    let chain = Chain::open(disk)?;
+    let files = FileSystem::open(&chain)?;
+    let found = files.find(IMAGE_INIT.as_bytes())?;
+    Ok(found.is_some_and(|file| file.kind() == Kind::File && file.mode() & 0o111 != 0))
+}
+
+/// Refuses an image without an init where the configuration says that the image's own init runs. A disk that cannot be
+/// read here is left to the agent, which will say what it finds.
+pub(crate) async fn refuse_missing_init(image: &BaseImage, mode: InitMode) -> Result<(), BootError> {
+    match mode {
+        InitMode::Fast => return Ok(()),
+        InitMode::System => {}
+    }
+    let disk = image.disk.clone();
+    let looking = tokio::task::spawn_blocking(move || has_init(&disk));
+    match looking.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(BootError::NoInit { image: image.name.clone() }),
+        Err(error) => {
+            tracing::debug!(image = %image.name, %error, "the image's init was not looked for");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The layers of a disk, opened for a QEMU that cannot open them itself: the one that it writes to, and those below it for
+//! reading only.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crate::disk::qcow2_header::Header;
+use crate::disk::{DiskError, Qcow2Storage, Storage};
+use crate::files::FileError;
+use crate::qemu::argv::{Given, Layer};
+
+/// The sets before this one are for other files.
+const FIRST_SET: u64 = 10;
+
+/// The files of a volume, from the one that a machine writes to down to the image.
+pub(crate) async fn of(dir: &Path) -> Result<Vec<PathBuf>, DiskError> {
+    let layers = Qcow2Storage.chain(dir, None).await?;
+    if let Some(lowest) = layers.last() {
+        let header =
+            Header::read(lowest).map_err(|source| DiskError::Format { path: lowest.clone(), source })?;
+        // QEMU is told what lies below each layer, and would read nothing where there is more than it is told.
+        if let Some(on) = header.backing_file {
+            return Err(DiskError::Outside { layer: lowest.clone(), on });
+        }
+    }
+    Ok(layers)
+}
+
+/// Opens them. What is below the first can be in other workspaces too, and is for reading.
+pub(super) fn open(files: &[PathBuf]) -> Result<(Vec<Layer>, Vec<OwnedFd>), FileError> {
+    let (mut layers, mut opened) = (Vec::new(), Vec::new());
+    for (set, file) in (FIRST_SET..).zip(files) {
+        let is_head = set == FIRST_SET;
+        let fd: OwnedFd = File::options()
+            .read(true)
+            .write(is_head)
+            .open(file)
+            .map_err(FileError::at("open the layer", file))?
+            .into();
+        layers.push(Layer { file: file.clone(), given: Given { set, fd: fd.as_raw_fd() } });
+        opened.push(fd);
+    }
+    Ok((layers, opened))
+}

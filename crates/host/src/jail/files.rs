@@ -1,0 +1,89 @@
+//! Files of the host that a jailed program has to open by their names, although it has a user of its own.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use super::kind::Jail;
+use crate::files::FileError;
+
+/// What everybody may do with a file that a jailed program has to read. It lies in directories that nobody but root may
+/// enter.
+const READABLE: u32 = 0o444;
+
+/// Gives a file or directory to a program's user.
+pub(crate) fn give_to(jail: Jail, uid: u32, path: &Path) -> Result<(), FileError> {
+    match jail {
+        Jail::Users => chown(path, Some(uid), Some(uid)).map_err(FileError::at("give away", path)),
+        Jail::UserNamespace | Jail::Landlock | Jail::None => Ok(()),
+    }
+}
+
+/// Makes a file ours again that was given away.
+pub(crate) fn take_back(path: &Path) -> Result<(), FileError> {
+    let us = rustix::process::geteuid().as_raw();
+    let owner = fs::metadata(path).map_err(FileError::at("read", path))?.uid();
+    if owner == us {
+        return Ok(());
+    }
+    let group = rustix::process::getegid().as_raw();
+    chown(path, Some(us), Some(group)).map_err(FileError::at("take back", path))
+}
+
+/// Whether a program's user can read a file, once it is shown to it.
+fn is_readable(jail: Jail, path: &Path) -> Result<bool, FileError> {
+    match jail {
+        Jail::Users => {
+            let mode = fs::metadata(path).map_err(FileError::at("read", path))?.mode();
+            Ok(mode & READABLE == READABLE)
+        }
+        Jail::UserNamespace | Jail::Landlock | Jail::None => Ok(true),
+    }
+}
+
+/// A file of somebody else's that a program's user can read: itself, or a copy in `dir` under the name of its content.
+pub(crate) fn readable_copy(jail: Jail, path: &Path, dir: &Path, sha256: &str) -> Result<PathBuf, FileError> {
+    if is_readable(jail, path)? {
+        return Ok(path.to_owned());
+    }
+    let copy = dir.join(format!(".boot-{sha256}"));
+    if !copy.exists() {
+        let content = fs::read(path).map_err(FileError::at("read", path))?;
+        crate::files::make_private_dir(dir)?;
+        crate::files::write_durably(&copy, &content)?;
+    }
+    make_readable(jail, &copy)?;
+    Ok(copy)
+}
+
+/// Lets a program's user read a file of ours.
+pub(crate) fn make_readable(jail: Jail, path: &Path) -> Result<(), FileError> {
+    if is_readable(jail, path)? {
+        return Ok(());
+    }
+    let mode = fs::metadata(path).map_err(FileError::at("read", path))?.mode();
+    let readable = fs::Permissions::from_mode((mode & 0o7777) | READABLE);
+    fs::set_permissions(path, readable).map_err(FileError::at("make readable", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strangers_kernel_is_copied_and_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = dir.path().join("vmlinuz");
+        fs::write(&kernel, "kernel").unwrap();
+        fs::set_permissions(&kernel, fs::Permissions::from_mode(0o600)).unwrap();
+        let own = dir.path().join("own");
+        let copy = readable_copy(Jail::Users, &kernel, &own, "abc").unwrap();
+        assert_eq!(
+            (copy.parent().unwrap(), fs::read(&copy).unwrap().as_slice()),
+            (own.as_path(), b"kernel".as_slice())
+        );
+        assert_eq!(fs::metadata(&copy).unwrap().mode() & READABLE, READABLE);
+        assert_eq!(fs::metadata(&kernel).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(readable_copy(Jail::UserNamespace, &kernel, &own, "abc").unwrap(), kernel);
+    }
+}

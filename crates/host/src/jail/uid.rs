@@ -1,0 +1,40 @@
+//! The user of a machine's QEMU, where the daemon is root.
+//!
+//! No file on the host's disk belongs to such a user for longer than a machine runs, so there is nothing to keep: the
+//! number follows from the machine's id, and it is free again when the process is gone.
+
+use std::ops::Range;
+
+use agentiso_core::ids::WorkspaceId;
+
+/// Above all ranges that distributions and container managers hand out, and below the largest number that every tool
+/// takes for one without a sign.
+const FIRST: u32 = 0x7000_0000;
+const COUNT: u32 = 0x0fff_0000;
+
+/// All users that machines may have.
+pub(super) const USERS: Range<u32> = FIRST..FIRST + COUNT;
+
+/// The user and the group of a machine. Ids are random, so two machines of one host have the same one only by an accident
+/// of one in hundreds of millions.
+pub fn uid_of(id: WorkspaceId) -> u32 {
+    let (_, low) = id.as_uuid().as_u64_pair();
+    let folded = low ^ (low >> 29);
+    FIRST + (folded % u64::from(COUNT)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn machines_have_different_users_in_their_range() {
+        let users: HashSet<u32> = (0..1000).map(|_| uid_of(WorkspaceId::random())).collect();
+        assert!(users.len() >= 999, "{}", users.len());
+        assert!(users.iter().all(|uid| (FIRST..FIRST + COUNT).contains(uid)));
+        let id = WorkspaceId::random();
+        assert_eq!(uid_of(id), uid_of(id));
+    }
+}

@@ -1,0 +1,139 @@
+//! A QEMU that was taken over, played by this very program: started in the jail as QEMU is, it tries everything that
+//! would take it further, and must fail at each; and it must be able to do what QEMU needs.
+
+mod prisoner;
+mod world;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use agentiso_core::config;
+use agentiso_host::jail::Jail;
+use agentiso_host::{Hypervisor, HypervisorError, HypervisorSettings};
+use world::World;
+
+/// An ordinary user, for a suite that root runs.
+const ORDINARY: u32 = 65_533;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[tokio::test]
+async fn a_jailed_program_of_roots_reaches_nothing_else() {
+    if !is_root() {
+        agentiso_testkit::record_skip("users of their own need root");
+        return;
+    }
+    World::new(Jail::Users).play().await;
+}
+
+/// Root plays an ordinary user, in a process that has given up everything.
+#[tokio::test]
+async fn a_jailed_program_of_a_users_reaches_nothing_else() {
+    if !is_root() {
+        World::new(Jail::UserNamespace).play().await;
+        return;
+    }
+    play_as_an_ordinary_user("played_by_an_ordinary_user");
+}
+
+#[tokio::test]
+async fn program_under_landlock_reaches_nothing_else() {
+    // The number of the call that asks for the version is the same on all architectures.
+    // SAFETY: with this flag the kernel reads no pointer.
+    let version = unsafe { libc::syscall(444, std::ptr::null::<u8>(), 0, 1) };
+    if version < 4 {
+        agentiso_testkit::record_skip("this kernel has no Landlock, or one from before Linux 6.7");
+        return;
+    }
+    if !is_root() {
+        World::new(Jail::Landlock).play().await;
+        return;
+    }
+    play_as_an_ordinary_user("played_by_an_ordinary_user_under_landlock");
+}
+
+fn play_as_an_ordinary_user(test: &str) {
+    let dir = tempfile::Builder::new().prefix("jail").tempdir_in("/tmp").unwrap();
+    let program = dir.path().join("suite");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let open =
+        |path, mode| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode));
+    open(dir.path(), 0o755).unwrap();
+    open(&program, 0o755).unwrap();
+    let user = ORDINARY.to_string();
+    let output = Command::new("setpriv")
+        .args([
+            "--reuid",
+            &user,
+            "--regid",
+            &user,
+            "--clear-groups",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+        ])
+        .arg(&program)
+        .args(["--ignored", "--exact", "--nocapture", test])
+        .current_dir("/tmp")
+        .env("TMPDIR", "/tmp")
+        .output()
+        .unwrap();
+    let told =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+#[tokio::test]
+#[ignore = "started by the test above, as an ordinary user"]
+async fn played_by_an_ordinary_user() {
+    World::new(Jail::UserNamespace).play().await;
+}
+
+#[tokio::test]
+#[ignore = "started by the test above, as an ordinary user"]
+async fn played_by_an_ordinary_user_under_landlock() {
+    World::new(Jail::Landlock).play().await;
+}
+
+/// A QEMU that needs a shell, which is not in the jail.
+#[tokio::test]
+async fn a_required_jail_that_cannot_be_had_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let settings = |jail| HypervisorSettings {
+        qemu_binary: file("qemu", "#!/bin/sh\necho QEMU emulator version 10.0.0\n"),
+        accelerator: config::Accelerator::Tcg,
+        kernel: file("kernel", ""),
+        initrd: file("initrd", ""),
+        kernel_append: String::new(),
+        boot_timeout: Duration::from_secs(60),
+        templates_dir: dir.path().join("templates"),
+        templates: false,
+        run_dir: dir.path().join("run"),
+        probe_file: dir.path().join("probe"),
+        cgroups: None,
+        jail,
+        nested: false,
+    };
+    let refused = Hypervisor::open(settings(config::Jail::Required)).await.unwrap_err();
+    assert!(matches!(refused, HypervisorError::NoJail { .. }), "{refused}");
+    assert!(refused.to_string().contains("vm.jail"), "{refused}");
+    for jail in [config::Jail::Auto, config::Jail::Off] {
+        let facts = Hypervisor::open(settings(jail)).await.unwrap().facts();
+        assert_eq!(facts.jail, Jail::None);
+        assert!(!facts.jail_reason.is_empty());
+    }
+}
+
+#[test]
+#[ignore = "started in the jail"]
+fn prisoner() {
+    prisoner::try_everything();
+}
