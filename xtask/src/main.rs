@@ -8,6 +8,7 @@ mod format;
 mod fuzz;
 mod lint;
 mod shell;
+mod soak;
 mod steps;
 mod test;
 mod tools;
@@ -40,6 +41,8 @@ enum Chore {
     Deny,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
+    /// Random operations under random faults, against a model of what must be there
+    Soak(soak::Options),
     /// Check that the documents are true
     Docs(docs::Options),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Chore::Lint => lint::run(),
         Chore::Deny => deny::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Soak(options) => soak::run(&options),
         Chore::Docs(options) => docs::run(&options),
     };
     match outcome {

@@ -9,7 +9,7 @@ mod tally;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{fuzz, shell};
+use crate::{fuzz, shell, soak};
 use tally::{SkipLog, Tally};
 
 #[derive(Args)]
@@ -17,6 +17,9 @@ pub(crate) struct Options {
     /// How long each fuzz target runs
     #[arg(long, default_value_t = 15)]
     fuzz_seconds: u64,
+    /// How long the soak runs; 0 leaves it out, which counts as skipped
+    #[arg(long, default_value_t = 0.0)]
+    soak_minutes: f64,
     /// Run only the workspace's tests, and pass these arguments to nextest: ./x test -- -p agentiso-core names
     #[arg(last = true)]
     nextest: Vec<String>,
@@ -45,8 +48,25 @@ fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
         tally.add(doctests::run()?);
         tally.add(clients::run(&prepared, &mut skips)?);
         tally.add(fuzz_targets(options.fuzz_seconds)?);
+        tally.add(soak_for(&prepared, options.soak_minutes)?);
     }
     Ok(())
+}
+
+/// The soak counts as one test. It boots machines all the time, so it runs by itself.
+fn soak_for(prepared: &prepare::Prepared, minutes: f64) -> Result<Tally> {
+    let mut tally = Tally::default();
+    if minutes <= 0.0 {
+        tally.skip("soak: left out with --soak-minutes 0");
+    } else if let Some(reason) = soak::lack(prepared) {
+        tally.skip(format!("soak: {reason}"));
+    } else {
+        match soak::run_within(prepared, minutes)? {
+            None => tally.pass(),
+            Some(problem) => tally.fail(format!("soak of {minutes} minutes: {problem}")),
+        }
+    }
+    Ok(tally)
 }
 
 fn fuzz_targets(seconds: u64) -> Result<Tally> {

@@ -1,0 +1,308 @@
+//! What will be done and what will go wrong: a pure function of the seed.
+//!
+//! Each client has a sequence of [`Intent`]s, the storm a sequence of [`Strike`]s. An intent names a deed and a number;
+//! which workspace, snapshot or file it means is decided when it is carried out, by that number and by what is there.
+
+use crate::rng::Rng;
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Deed {
+    Create,
+    Exec,
+    Write,
+    WriteLarge,
+    Count,
+    Check,
+    SnapshotDisk,
+    SnapshotMemory,
+    Restore,
+    Fork,
+    DeleteSnapshot,
+    Stop,
+    Destroy,
+    Policy,
+    Forward,
+    Team,
+    Mail,
+    Swarm,
+    Trespass,
+    GuestPanic,
+    GuestOom,
+    GuestClock,
+}
+
+impl Deed {
+    /// Faults that can only be caused from inside a guest are carried out by the client that owns it.
+    pub(crate) fn is_fault(self) -> bool {
+        matches!(self, Self::GuestPanic | Self::GuestOom | Self::GuestClock)
+    }
+}
+
+const DEEDS: [(u64, Deed); 22] = [
+    (10, Deed::Create),
+    (10, Deed::Exec),
+    (18, Deed::Write),
+    (6, Deed::WriteLarge),
+    (4, Deed::Count),
+    (10, Deed::Check),
+    (8, Deed::SnapshotDisk),
+    (5, Deed::SnapshotMemory),
+    (5, Deed::Restore),
+    (7, Deed::Fork),
+    (4, Deed::DeleteSnapshot),
+    (3, Deed::Stop),
+    (4, Deed::Destroy),
+    (4, Deed::Policy),
+    (4, Deed::Forward),
+    (6, Deed::Team),
+    (6, Deed::Mail),
+    (2, Deed::Swarm),
+    (3, Deed::Trespass),
+    (1, Deed::GuestPanic),
+    (1, Deed::GuestOom),
+    (1, Deed::GuestClock),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub(crate) deed: Deed,
+    pub(crate) choice: u64,
+}
+
+/// The intents of one client, without end.
+#[derive(Clone, Debug)]
+pub(crate) struct Intents(Rng);
+
+impl Intents {
+    pub(crate) fn of(seed: u64, client: usize) -> Self {
+        Self(Rng::stream(seed, &format!("client {client}")))
+    }
+
+    pub(crate) fn next(&mut self) -> Intent {
+        Intent { deed: self.0.weighted(&DEEDS), choice: self.0.draw() }
+    }
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    KillDaemon,
+    /// A polite end, which stops all machines.
+    StopDaemon,
+    /// The daemon dies at a named step of this deed.
+    DaemonAtStep(&'static str, Deed),
+    KillMachine,
+    PauseMachine {
+        secs: u64,
+    },
+    PauseDaemon {
+        secs: u64,
+    },
+    KillServe,
+    /// A client hangs up while its call is under way.
+    CutConnection,
+    FillDisk {
+        secs: u64,
+    },
+    /// One write of the daemon fails with this error.
+    WriteError {
+        errno: &'static str,
+        place: &'static str,
+    },
+    /// The daemon is killed and starts again with another monotonic clock.
+    JumpClock {
+        secs: i64,
+    },
+    /// The daemon is killed and finds a ledger that was damaged meanwhile.
+    DamageLedger(Damage),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// One byte of it is another.
+    Byte,
+    /// Its second half is missing.
+    Half,
+}
+
+impl Fault {
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::KillDaemon => "daemon killed",
+            Self::StopDaemon => "daemon stopped",
+            Self::DaemonAtStep(..) => "daemon killed at a named step",
+            Self::KillMachine => "QEMU killed",
+            Self::PauseMachine { .. } => "QEMU paused (SIGSTOP)",
+            Self::PauseDaemon { .. } => "daemon paused (SIGSTOP)",
+            Self::KillServe => "serve killed",
+            Self::CutConnection => "connection cut",
+            Self::FillDisk { .. } => "host disk full",
+            Self::WriteError { errno: "ENOSPC", .. } => "ENOSPC injected",
+            Self::WriteError { .. } => "EIO injected",
+            Self::JumpClock { .. } => "daemon's clock jumped",
+            Self::DamageLedger(_) => "ledger damaged",
+        }
+    }
+}
+
+/// The daemon's named steps that the deeds of clients pass. Those of export, import and the warm pool are not among them.
+const STEPS: [(&str, Deed); 36] = [
+    ("create.reserved", Deed::Create),
+    ("create.ledgered", Deed::Create),
+    ("create.spawned", Deed::Create),
+    ("create.recorded", Deed::Create),
+    ("create.booted", Deed::Create),
+    ("create.saved", Deed::Create),
+    ("snapshot.begun", Deed::SnapshotDisk),
+    ("snapshot.noted", Deed::SnapshotMemory),
+    ("snapshot.pivoted", Deed::SnapshotDisk),
+    ("snapshot.resumed", Deed::SnapshotMemory),
+    ("snapshot.converting", Deed::SnapshotMemory),
+    ("snapshot.converted", Deed::SnapshotMemory),
+    ("snapshot.taken", Deed::SnapshotMemory),
+    ("snapshot.ledgered", Deed::SnapshotDisk),
+    ("restore.ledgered", Deed::Restore),
+    ("restore.halted", Deed::Restore),
+    ("restore.switched", Deed::Restore),
+    ("restore.spawned", Deed::Restore),
+    ("restore.recorded", Deed::Restore),
+    ("restore.booted", Deed::Restore),
+    ("restore.saved", Deed::Restore),
+    ("fork.reserved", Deed::Fork),
+    ("fork.ledgered", Deed::Fork),
+    ("fork.branched", Deed::Fork),
+    ("fork.recorded", Deed::Fork),
+    ("fork.booted", Deed::Fork),
+    ("fork.saved", Deed::Fork),
+    ("delete.ledgered", Deed::DeleteSnapshot),
+    ("delete.merging", Deed::DeleteSnapshot),
+    ("delete.removed", Deed::DeleteSnapshot),
+    ("stop.ledgered", Deed::Stop),
+    ("stop.halted", Deed::Stop),
+    ("start.recorded", Deed::Stop),
+    ("destroy.ledgered", Deed::Destroy),
+    ("destroy.halted", Deed::Destroy),
+    ("destroy.erased", Deed::Destroy),
+];
+
+/// Where the daemon can be made to fail a write.
+const PLACES: [&str; 4] = ["ledger.write", "ledger.sync", "files.write", "files.sync"];
+
+#[derive(Clone, Copy, Debug)]
+enum Draft {
+    KillDaemon,
+    StopDaemon,
+    Step,
+    KillMachine,
+    PauseMachine,
+    PauseDaemon,
+    KillServe,
+    Cut,
+    Fill,
+    Write,
+    Clock,
+    Damage,
+}
+
+const FAULTS: [(u64, Draft); 11] = [
+    (5, Draft::KillDaemon),
+    (1, Draft::StopDaemon),
+    (10, Draft::Step),
+    (8, Draft::KillMachine),
+    (4, Draft::PauseMachine),
+    (2, Draft::PauseDaemon),
+    (4, Draft::KillServe),
+    (4, Draft::Cut),
+    (3, Draft::Fill),
+    (6, Draft::Write),
+    (2, Draft::Clock),
+];
+
+/// How often the ledger is damaged, beside the weights above, where that is asked for.
+const DAMAGE: (u64, Draft) = (3, Draft::Damage);
+
+/// One fault, and how many operations of the clients go before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strike {
+    pub(crate) fault: Fault,
+    pub(crate) after: u64,
+    pub(crate) choice: u64,
+}
+
+/// The strikes of the storm, without end.
+#[derive(Clone, Debug)]
+pub(crate) struct Strikes {
+    rng: Rng,
+    faults: Vec<(u64, Draft)>,
+    most_between: u64,
+}
+
+impl Strikes {
+    pub(crate) fn of(seed: u64, most_between: u64, damages_ledger: bool) -> Self {
+        let faults = FAULTS.into_iter().chain(damages_ledger.then_some(DAMAGE)).collect();
+        Self { rng: Rng::stream(seed, "storm"), faults, most_between: most_between.max(1) }
+    }
+
+    pub(crate) fn next(&mut self) -> Strike {
+        let rng = &mut self.rng;
+        let fault = match rng.weighted(&self.faults) {
+            Draft::KillDaemon => Fault::KillDaemon,
+            Draft::StopDaemon => Fault::StopDaemon,
+            Draft::Step => {
+                let (step, deed) = STEPS[usize::try_from(rng.below(STEPS.len() as u64)).unwrap_or(0)];
+                Fault::DaemonAtStep(step, deed)
+            }
+            Draft::KillMachine => Fault::KillMachine,
+            Draft::PauseMachine => Fault::PauseMachine { secs: 1 + rng.below(6) },
+            Draft::PauseDaemon => Fault::PauseDaemon { secs: 1 + rng.below(5) },
+            Draft::KillServe => Fault::KillServe,
+            Draft::Cut => Fault::CutConnection,
+            Draft::Fill => Fault::FillDisk { secs: 2 + rng.below(6) },
+            Draft::Write => Fault::WriteError {
+                errno: if rng.below(2) == 0 { "ENOSPC" } else { "EIO" },
+                place: PLACES[usize::try_from(rng.below(PLACES.len() as u64)).unwrap_or(0)],
+            },
+            Draft::Clock => {
+                const DAY: i64 = 86_400;
+                Fault::JumpClock { secs: [60, DAY, 400 * DAY][usize::try_from(rng.below(3)).unwrap_or(0)] }
+            }
+            Draft::Damage => Fault::DamageLedger(if rng.below(2) == 0 { Damage::Byte } else { Damage::Half }),
+        };
+        Strike { fault, after: rng.below(self.most_between) + 1, choice: rng.draw() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn deeds(seed: u64, client: usize) -> Vec<Intent> {
+        let mut intents = Intents::of(seed, client);
+        (0..500).map(|_| intents.next()).collect()
+    }
+
+    fn strikes(seed: u64) -> Vec<Strike> {
+        let mut strikes = Strikes::of(seed, 4, true);
+        (0..500).map(|_| strikes.next()).collect()
+    }
+
+    #[test]
+    fn plan_follows_from_the_seed() {
+        assert_eq!(deeds(1, 0), deeds(1, 0));
+        assert_ne!(deeds(1, 0), deeds(2, 0));
+        assert_ne!(deeds(1, 0), deeds(1, 1));
+        assert_eq!(strikes(1), strikes(1));
+        assert_ne!(strikes(1), strikes(2));
+    }
+
+    #[test]
+    fn plan_has_every_deed_and_fault() {
+        let seen: BTreeSet<Deed> = deeds(3, 0).into_iter().map(|intent| intent.deed).collect();
+        assert_eq!(seen.len(), DEEDS.len(), "{seen:?}");
+        let kinds: BTreeSet<&str> = strikes(3).into_iter().map(|strike| strike.fault.kind()).collect();
+        assert_eq!(kinds.len(), FAULTS.len() + 2, "two errors of writes, and the ledger: {kinds:?}");
+    }
+}

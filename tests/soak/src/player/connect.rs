@@ -1,0 +1,109 @@
+//! The connection to the server, made again whenever it ended, and the workspaces taken over by the new session.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use agentiso_testkit::{Client, RpcReply};
+use serde_json::json;
+
+use super::Player;
+use crate::site::pause;
+
+/// For a daemon that starts on a busy host, and for one that is about to be struck again.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
+
+const HELLO_DEADLINE: Duration = Duration::from_secs(40);
+
+/// The old session of a client that was cut off becomes a ghost when the daemon notices.
+const ADOPT_DEADLINE: Duration = Duration::from_secs(45);
+
+const AGAIN: Duration = Duration::from_millis(300);
+
+impl Player<'_> {
+    /// The connection there is, or a new one whose session owns what this client owns. `None` if none could be had,
+    /// which is recorded.
+    pub(super) fn connection(&mut self) -> Option<Arc<Client>> {
+        if let Some(client) = self.client.as_ref().filter(|client| !client.is_closed()) {
+            return Some(Arc::clone(client));
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < CONNECT_DEADLINE {
+            self.drop_connection();
+            let Some(client) = self.say_hello() else {
+                pause(AGAIN);
+                continue;
+            };
+            let client = Arc::new(client);
+            self.client = Some(Arc::clone(&client));
+            *self.site.connections[self.index].lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Arc::clone(&client));
+            if self.adopt_all(&client) {
+                return Some(client);
+            }
+        }
+        self.unexpected("no connection to the server could be made", begun);
+        self.site.end();
+        None
+    }
+
+    pub(super) fn drop_connection(&mut self) {
+        self.site.connections[self.index].lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(client) = self.client.take() {
+            client.kill();
+        }
+    }
+
+    fn say_hello(&self) -> Option<Client> {
+        let _gate = self.site.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let client = self.site.host.raw_client(&[]);
+        let params = json!({
+            "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "soak", "version": "1"},
+        });
+        match client.request("initialize", params).wait_for(HELLO_DEADLINE) {
+            Some(RpcReply::Result(_)) => {
+                client.notify("notifications/initialized", json!({}));
+                Some(client)
+            }
+            Some(RpcReply::Error { .. }) | None => {
+                client.kill();
+                self.note(&format!("no greeting: {}", client.stderr().trim()));
+                None
+            }
+        }
+    }
+
+    /// Takes over everything that this client's sessions before owned. False if the connection ended again.
+    fn adopt_all(&self, client: &Client) -> bool {
+        let members = self.team.iter().flat_map(|team| team.members());
+        let names: Vec<String> = self.workspaces.keys().cloned().chain(members).collect();
+        names.iter().all(|name| self.adopt(client, name))
+    }
+
+    fn adopt(&self, client: &Client, name: &str) -> bool {
+        let begun = Instant::now();
+        loop {
+            let adopted = client.start_tool("workspace_adopt", json!({"workspace_id": name}));
+            match adopted.wait_for(HELLO_DEADLINE) {
+                None => return false,
+                Some(RpcReply::Result(value)) if !value["isError"].as_bool().unwrap_or(false) => return true,
+                Some(RpcReply::Result(value)) => {
+                    let code = value["structuredContent"]["code"].as_str().unwrap_or("no_code");
+                    // That it is gone is found out, and judged, by whoever uses it next.
+                    if code == "workspace_not_found" {
+                        return true;
+                    }
+                    let text = value["content"][0]["text"].as_str().unwrap_or_default();
+                    if begun.elapsed() > ADOPT_DEADLINE {
+                        self.unexpected(&format!("{name} cannot be taken over: {code}: {text}"), begun);
+                        return true;
+                    }
+                }
+                Some(RpcReply::Error { code, message }) => {
+                    self.unexpected(&format!("adopt {name}: rpc {code}: {message}"), begun);
+                    return true;
+                }
+            }
+            pause(AGAIN);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Where it all happens: one server on a small disk of its own, and what its clients and the storm share.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use agentiso_testkit::{Client, HostOptions, TestHost};
+use anyhow::{Context as _, Result, bail};
+
+use crate::journal::Journal;
+use crate::weather::Weather;
+
+/// The disk that the server's data is on: a sparse file with a file system as hosts have them. It does not become full by
+/// what the clients do, only when the storm fills it.
+const DISK_BYTES: u64 = 32 << 30;
+
+/// The daemon reads from the file that this variable names where it is to fail.
+const FAULT_FILE: &str = "AGENTISO_FAULT_FILE";
+
+/// A network as small as this runs out of addresses if some are not given back.
+const SUBNET_PREFIX: u8 = 25;
+
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) host: TestHost,
+    pub(crate) disk: PathBuf,
+    pub(crate) fault_file: PathBuf,
+    pub(crate) journal: Journal,
+    pub(crate) weather: Weather,
+    /// Held for reading by whoever starts a daemon, for writing by the storm while none may be started.
+    pub(crate) gate: RwLock<()>,
+    /// The clients' connections, so that the storm can end them.
+    pub(crate) connections: Vec<Mutex<Option<Arc<Client>>>>,
+    /// The names of all workspaces that each client is sure to own.
+    pub(crate) owned: Vec<Mutex<BTreeSet<String>>>,
+    pub(crate) deadline: Instant,
+    over: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) seed: u64,
+    pub(crate) minutes: f64,
+    pub(crate) clients: usize,
+    pub(crate) workspaces: usize,
+    pub(crate) memory_mb: u32,
+    pub(crate) operations_between_faults: u64,
+    /// Whether the ledger is damaged now and then.
+    pub(crate) damages_ledger: bool,
+    /// What connects the workspaces: the configuration's `network.backend`.
+    pub(crate) backend: String,
+    pub(crate) evidence: PathBuf,
+}
+
+impl Site {
+    pub(crate) fn open(settings: &Settings, journal: Journal) -> Result<Self> {
+        let disk = PathBuf::from(format!("/tmp/aiso-soak-{}", settings.seed));
+        mount(&disk)?;
+        let fault_file = journal.dir.join("fault");
+        let limit = u32::try_from(settings.workspaces * 2 + 20)?;
+        let host = TestHost::start_with(HostOptions {
+            memory_mb: settings.memory_mb,
+            max_workspaces: limit,
+            parent: disk.clone(),
+            environment: vec![
+                (FAULT_FILE.to_owned(), fault_file.display().to_string()),
+                ("RUST_LOG".to_owned(), "info".to_owned()),
+            ],
+            config: format!(
+                "[network]\nbackend = \"{}\"\nsubnet_prefix = {SUBNET_PREFIX}\n",
+                settings.backend
+            ),
+            ..HostOptions::default()
+        });
+        Ok(Self {
+            host,
+            disk,
+            fault_file,
+            journal,
+            weather: Weather::default(),
+            gate: RwLock::new(()),
+            connections: (0..settings.clients).map(|_| Mutex::new(None)).collect(),
+            owned: (0..settings.clients).map(|_| Mutex::new(BTreeSet::new())).collect(),
+            deadline: Instant::now() + Duration::from_secs_f64(settings.minutes * 60.0),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire) || Instant::now() >= self.deadline
+    }
+
+    /// Ends the run before its time.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn own(&self, client: usize, name: &str) {
+        self.owned[client].lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    }
+
+    pub(crate) fn disown(&self, client: usize, name: &str) {
+        self.owned[client].lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Gives the disk back. What the server left is in the report already, and its processes end with the namespaces.
+    pub(crate) fn close(self) -> Result<()> {
+        let disk = self.disk.clone();
+        // The destructor of the host would fail on what was found.
+        std::mem::forget(self);
+        Command::new("umount").arg("-l").arg(&disk).status().context("umount")?;
+        std::fs::remove_dir(&disk).with_context(|| format!("removing {}", disk.display()))
+    }
+
+    /// Copies what explains a finding out of the server's directory, which goes with the run.
+    pub(crate) fn keep_evidence(&self) {
+        let data = self.host.data();
+        for name in ["daemon.log", "daemon.log.1", "state.json"] {
+            let _absent = std::fs::copy(data.join(name), self.journal.dir.join(name));
+        }
+        for entry in std::fs::read_dir(data.join("workspaces")).into_iter().flatten().flatten() {
+            self.keep_workspace(&entry.path());
+        }
+    }
+
+    fn keep_workspace(&self, dir: &Path) {
+        let target = self.journal.dir.join("left").join(dir.file_name().unwrap_or_default());
+        if std::fs::create_dir_all(&target).is_ok() {
+            for name in ["volume.json", "console.log", "stderr.log"] {
+                let _absent = std::fs::copy(dir.join(name), target.join(name));
+            }
+        }
+    }
+}
+
+/// Makes a directory with a new file system. Its file has no name any more and goes with the mount, however the run ends.
+fn mount(at: &Path) -> Result<()> {
+    std::fs::create_dir_all(at).with_context(|| format!("creating {}", at.display()))?;
+    let image = at.with_extension("img");
+    let file = std::fs::File::create(&image).with_context(|| format!("creating {}", image.display()))?;
+    file.set_len(DISK_BYTES)?;
+    // Without room that only root may use, and without work that is put off until later.
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-N", "200000"])
+        .arg(&image);
+    let mut mount = Command::new("mount");
+    mount.args(["-o", "loop,discard"]).arg(&image).arg(at);
+    let mounted = make.status()?.success() && mount.status()?.success();
+    std::fs::remove_file(&image)?;
+    if !mounted {
+        bail!("no file system could be made and mounted at {}", at.display());
+    }
+    Ok(())
+}
+
+/// A short wait for what gives no event that an outsider could listen to.
+#[expect(clippy::disallowed_methods, reason = "the soak looks from outside at what gives no event")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,199 @@
+//! Faults of the daemon and of the connections to it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use agentiso_testkit::Process;
+use rustix::process::Signal;
+
+use super::{LOOK_EVERY, Storm};
+use crate::plan::{Damage, Deed};
+use crate::rng::pick;
+use crate::site::pause;
+use crate::weather::Spell;
+
+/// For a client to come to the step at which the daemon is to die, or to the write that is to fail.
+const REACHED_WITHIN: Duration = Duration::from_secs(24);
+
+/// How often it is asked for within that time.
+const ATTEMPTS: u32 = 8;
+
+/// A polite end stops all machines first.
+const STOPPED_WITHIN: Duration = Duration::from_secs(120);
+
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+impl Storm<'_> {
+    pub(super) fn kill_daemon(&self) -> bool {
+        let Some(daemon) = self.site.host.daemon() else { return false };
+        let _spell = self.site.weather.begin(Spell::Restart);
+        {
+            let _gate = self.site.gate.write().unwrap_or_else(PoisonError::into_inner);
+            self.end(&daemon, Signal::KILL, GONE_WITHIN);
+        }
+        self.wait_for_answer();
+        true
+    }
+
+    pub(super) fn stop_daemon(&self) -> bool {
+        let Some(daemon) = self.site.host.daemon() else { return false };
+        let _spell = self.site.weather.begin(Spell::Restart);
+        {
+            let _gate = self.site.gate.write().unwrap_or_else(PoisonError::into_inner);
+            for (short, _) in self.machines() {
+                self.site.weather.strike(&short);
+            }
+            self.end(&daemon, Signal::TERM, STOPPED_WITHIN);
+        }
+        self.wait_for_answer();
+        true
+    }
+
+    fn end(&self, daemon: &Process, signal: Signal, limit: Duration) {
+        daemon.signal(signal);
+        if !daemon.ends_within(limit) {
+            self.unexpected(&format!("the daemon did not end within {limit:?} of {signal:?}"));
+            daemon.signal(Signal::KILL);
+        }
+    }
+
+    pub(super) fn kill_daemon_at(&self, step: &str, deed: Deed) -> bool {
+        let Some(daemon) = self.site.host.daemon() else { return false };
+        let _spell = self.site.weather.begin(Spell::Restart);
+        if !self.arm(&format!("die {step}")) {
+            return false;
+        }
+        // A client that cannot carry the deed out yet does what it needs for it first, so it is asked for again.
+        let died = (0..ATTEMPTS).any(|_| {
+            self.site.weather.want(Some(deed));
+            daemon.ends_within(REACHED_WITHIN / ATTEMPTS)
+        });
+        self.site.weather.want(None);
+        self.disarm();
+        self.wait_for_answer();
+        died
+    }
+
+    pub(super) fn fail_write(&self, errno: &str, place: &str) -> bool {
+        let _spell = self.site.weather.begin(Spell::WriteError);
+        if !self.arm(&format!("{errno} {place}")) {
+            return false;
+        }
+        // A snapshot passes all places that can be made to fail.
+        self.site.weather.want(Some(Deed::SnapshotDisk));
+        let begun = Instant::now();
+        while self.site.fault_file.exists() && begun.elapsed() < REACHED_WITHIN {
+            pause(LOOK_EVERY);
+        }
+        self.site.weather.want(None);
+        let failed = !self.site.fault_file.exists();
+        self.disarm();
+        failed
+    }
+
+    /// Tells the daemon where to fail next. It removes the file when it does.
+    fn arm(&self, text: &str) -> bool {
+        let file = &self.site.fault_file;
+        let temporary = file.with_extension("new");
+        let armed = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, file));
+        if let Err(error) = &armed {
+            self.unexpected(&format!("the fault could not be armed: {error}"));
+        }
+        armed.is_ok()
+    }
+
+    pub(crate) fn disarm(&self) {
+        // It is gone already if the daemon came to it.
+        let _ = std::fs::remove_file(&self.site.fault_file);
+    }
+
+    pub(super) fn pause_daemon(&self, time: Duration) -> bool {
+        let Some(daemon) = self.site.host.daemon() else { return false };
+        let _spell = self.site.weather.begin(Spell::Pause);
+        daemon.signal(Signal::STOP);
+        pause(time);
+        daemon.signal(Signal::CONT);
+        self.wait_for_answer();
+        true
+    }
+
+    /// The next daemon runs in a time namespace whose monotonic clock is far ahead. The one after that is back in time.
+    pub(super) fn jump_clock(&self, secs: i64) -> bool {
+        let Some(daemon) = self.site.host.daemon() else { return false };
+        let _spell = self.site.weather.begin(Spell::Restart);
+        let started = {
+            let _gate = self.site.gate.write().unwrap_or_else(PoisonError::into_inner);
+            self.end(&daemon, Signal::KILL, GONE_WITHIN);
+            let plain = self.site.host.command();
+            let mut command = Command::new("unshare");
+            command.args(["--time", "--monotonic", &secs.to_string(), "--"]).arg(plain.get_program());
+            command.args(["ps", "--json", "--config"]).arg(self.site.host.config_path());
+            command.env_clear();
+            command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+        };
+        self.wait_for_answer();
+        started
+    }
+
+    /// What the ledger says is in the workspaces' directories too, so nothing may be lost.
+    pub(super) fn damage_ledger(&self, damage: Damage, choice: u64) -> bool {
+        let Some(daemon) = self.site.host.daemon() else { return false };
+        let _spell = self.site.weather.begin(Spell::Restart);
+        let damaged = {
+            let _gate = self.site.gate.write().unwrap_or_else(PoisonError::into_inner);
+            self.end(&daemon, Signal::KILL, GONE_WITHIN);
+            let file = self.site.host.state_file();
+            let old = std::fs::read(&file).unwrap_or_default();
+            std::fs::write(&file, damaged(old, damage, choice)).is_ok()
+        };
+        self.wait_for_answer();
+        damaged
+    }
+
+    /// Ends a client's connection: by killing its `serve`, or by hanging up while a call may be under way.
+    pub(super) fn end_connection(&self, choice: u64, politely: bool) -> bool {
+        let all = &self.site.connections;
+        let indices: Vec<usize> = (0..all.len()).collect();
+        let Some(index) = pick(&indices, choice).copied() else { return false };
+        let held = all[index].lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(client) = held else { return false };
+        let _spell = self.site.weather.begin(Spell::Connection(index));
+        if !politely {
+            client.kill();
+        } else if catch_unwind(AssertUnwindSafe(|| client.hang_up())).is_err() {
+            self.unexpected("serve did not end after its client had hung up");
+        }
+        true
+    }
+}
+
+fn damaged(mut ledger: Vec<u8>, damage: Damage, choice: u64) -> Vec<u8> {
+    match damage {
+        Damage::Half => ledger.truncate(ledger.len() / 2),
+        Damage::Byte => {
+            let length = (ledger.len() as u64).max(1);
+            // A control character is in no JSON.
+            if let Some(byte) = usize::try_from(choice % length).ok().and_then(|at| ledger.get_mut(at)) {
+                *byte = 1;
+            }
+        }
+    }
+    ledger
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_changes_the_ledger() {
+        let ledger = b"{\"schema_version\": 1}".to_vec();
+        assert_eq!(damaged(ledger.clone(), Damage::Half, 3).len(), ledger.len() / 2);
+        let other = damaged(ledger.clone(), Damage::Byte, 3);
+        assert_eq!(other.iter().zip(&ledger).filter(|(a, b)| a != b).count(), 1);
+        assert!(damaged(Vec::new(), Damage::Byte, 3).is_empty());
+    }
+}

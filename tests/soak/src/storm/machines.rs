@@ -1,0 +1,50 @@
+//! Faults of single machines, from outside.
+
+use std::time::Duration;
+
+use agentiso_testkit::Process;
+use rustix::process::Signal;
+
+use super::Storm;
+use crate::rng::pick;
+use crate::site::pause;
+use crate::weather::Spell;
+
+impl Storm<'_> {
+    /// The first digits of the id, and the process, of every machine that runs.
+    pub(super) fn machines(&self) -> Vec<(String, Process)> {
+        let output = self.site.host.cli(&["ps", "--json"]);
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let machine = |one: &serde_json::Value| {
+            let short = one["workspace_id"].as_str()?.get(..8)?.to_owned();
+            let pid = i32::try_from(one["pid"].as_i64()?).ok()?;
+            Some((short, Process::open(pid)?))
+        };
+        list.as_array().into_iter().flatten().filter_map(machine).collect()
+    }
+
+    pub(super) fn kill_machine(&self, choice: u64) -> bool {
+        let machines = self.machines();
+        let Some((short, process)) = pick(&machines, choice) else { return false };
+        self.note(&format!("kills {short}, process {}", process.pid));
+        let _spell = self.site.weather.begin(Spell::Machine(short.clone()));
+        process.kill();
+        true
+    }
+
+    pub(super) fn pause_machine(&self, choice: u64, time: Duration) -> bool {
+        let machines = self.machines();
+        let Some((short, process)) = pick(&machines, choice) else { return false };
+        self.note(&format!("pauses {short}, process {}", process.pid));
+        let was_struck = self.site.weather.is_struck(short);
+        let _spell = self.site.weather.begin(Spell::Machine(short.clone()));
+        process.signal(Signal::STOP);
+        pause(time);
+        process.signal(Signal::CONT);
+        if !was_struck {
+            // It stood still and did not end: that does not explain a machine that is found stopped.
+            self.site.weather.take_strike(short);
+        }
+        true
+    }
+}

@@ -1,0 +1,105 @@
+//! What goes wrong, carried out: one fault at a time, while the clients go on.
+
+mod daemon;
+mod disk;
+mod machines;
+
+use std::time::{Duration, Instant};
+
+use crate::growth::Growth;
+use crate::journal::Kind;
+use crate::plan::{Fault, Strike, Strikes};
+use crate::site::{Site, pause};
+
+/// If the clients' operations take longer than this, the next fault does not wait for them.
+const LONGEST_CALM: Duration = Duration::from_secs(25);
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// From a fault to a server that answers.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+pub(crate) struct Storm<'a> {
+    site: &'a Site,
+    strikes: Strikes,
+    pub(crate) growth: Growth,
+}
+
+impl<'a> Storm<'a> {
+    pub(crate) fn new(site: &'a Site, strikes: Strikes) -> Self {
+        Self { site, strikes, growth: Growth::default() }
+    }
+
+    pub(crate) fn rage(&mut self) {
+        while !self.site.is_over() {
+            let strike = self.strikes.next();
+            self.wait(strike.after);
+            if self.site.is_over() {
+                break;
+            }
+            self.note(&format!("{:?}", strike.fault));
+            if self.strike(&strike) {
+                self.site.journal.count_fault(strike.fault.kind());
+            } else {
+                self.note("it did not come to it");
+            }
+        }
+        self.disarm();
+    }
+
+    /// Waits for so many operations of the clients.
+    fn wait(&mut self, operations: u64) {
+        let until = self.site.journal.operations() + operations;
+        let begun = Instant::now();
+        while self.site.journal.operations() < until && begun.elapsed() < LONGEST_CALM && !self.site.is_over()
+        {
+            self.growth.sample(self.site.host.daemon().map(|daemon| daemon.pid));
+            pause(LOOK_EVERY);
+        }
+    }
+
+    /// Carries out a fault and waits until the server answers again. False if there was nothing to carry it out on.
+    fn strike(&self, strike: &Strike) -> bool {
+        match strike.fault {
+            Fault::KillDaemon => self.kill_daemon(),
+            Fault::StopDaemon => self.stop_daemon(),
+            Fault::DaemonAtStep(step, deed) => self.kill_daemon_at(step, deed),
+            Fault::KillMachine => self.kill_machine(strike.choice),
+            Fault::PauseMachine { secs } => self.pause_machine(strike.choice, Duration::from_secs(secs)),
+            Fault::PauseDaemon { secs } => self.pause_daemon(Duration::from_secs(secs)),
+            Fault::KillServe => self.end_connection(strike.choice, false),
+            Fault::CutConnection => self.end_connection(strike.choice, true),
+            Fault::FillDisk { secs } => self.fill_disk(Duration::from_secs(secs)),
+            Fault::WriteError { errno, place } => self.fail_write(errno, place),
+            Fault::JumpClock { secs } => self.jump_clock(secs),
+            Fault::DamageLedger(damage) => self.damage_ledger(damage, strike.choice),
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.site.journal.note("storm", text);
+    }
+
+    fn unexpected(&self, text: &str) {
+        self.site.journal.find(Kind::Unexpected, "storm", text);
+    }
+
+    /// Returns once the server answers; starts it if nobody else has.
+    fn wait_for_answer(&self) {
+        let begun = Instant::now();
+        loop {
+            let output = self.site.host.cli(&["ps", "--json"]);
+            if output.status.success() {
+                return;
+            }
+            if begun.elapsed() > ANSWERS_WITHIN {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                self.unexpected(&format!("the server does not answer: {said}"));
+                self.site.end();
+                return;
+            }
+            pause(LOOK_EVERY);
+        }
+    }
+}
