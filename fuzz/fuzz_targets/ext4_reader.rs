@@ -18,6 +18,7 @@ const OPTIONS: DiffOptions<'_> = DiffOptions {
     max_entries: 20_000,
     max_compared_bytes: 16 << 20,
     is_shared: None,
+    deadline: None,
     cancelled: None,
 };
 

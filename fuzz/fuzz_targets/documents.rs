@@ -1,0 +1,128 @@
+//! Texts that others may have written against their readers: the configuration, what is said on the control socket, the
+//! ledger and what else is kept beside disks, notes, and what git prints. Nothing panics, and whatever is read
+//! can be written and is then read as the same.
+//!
+//! The first byte of the input says which reader it is for.
+
+#![no_main]
+
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use agentiso_core::config::{Config, UserDirs};
+use agentiso_daemon::control::wire::{Reply, Request};
+use agentiso_daemon::control::{Hello, Welcome};
+use agentiso_daemon::ledger::{self, Description, Found, LedgerDocument, TeamDescription};
+use agentiso_git::{BranchName, GitUrl, Status, redact};
+use agentiso_host::disk::qcow2_header::Header;
+use agentiso_host::disk::{Qcow2Storage, VOLUME_FILE};
+use agentiso_image::manifest::ImageManifest;
+use agentiso_vault::frontmatter;
+use libfuzzer_sys::fuzz_target;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let dir = std::env::temp_dir().join(format!("agentiso-fuzz-documents-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("a directory to work in");
+    dir
+});
+
+fuzz_target!(|data: &[u8]| {
+    let Some((which, bytes)) = data.split_first() else { return };
+    match which % 14 {
+        0 => configuration(bytes),
+        1 => same_again::<Request>(bytes),
+        2 => same_again::<Reply>(bytes),
+        3 => same_again::<Hello>(bytes),
+        4 => same_again::<Welcome>(bytes),
+        5 => kept_ledger(bytes),
+        6 => same_again::<ImageManifest>(bytes),
+        7 => volume(bytes),
+        8 => drop(Header::parse(bytes)),
+        9 => drop(Status::parse(bytes)),
+        10 => git_text(bytes),
+        11 => note(bytes),
+        12 => same_again::<Description>(bytes),
+        _ => settles::<TeamDescription>(bytes),
+    }
+});
+
+/// What is read is written and read again as the same.
+fn same_again<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
+    let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
+    let text = serde_json::to_vec(&read).expect("what was read can be written");
+    let again: T = serde_json::from_slice(&text).expect("what was written can be read");
+    assert!(again == read || has_fractions(&text), "{again:?} is not {read:?}");
+}
+
+/// The same for what leaves out on the way what is kept elsewhere by now.
+fn settles<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
+    let Ok(read) = serde_json::from_slice::<T>(bytes) else { return };
+    same_again::<T>(&serde_json::to_vec(&read).expect("what was read can be written"));
+}
+
+/// Whether numbers are in it that serde_json need not read to the last bit.
+fn has_fractions(text: &[u8]) -> bool {
+    fn look(value: &Value) -> bool {
+        match value {
+            Value::Number(number) => number.is_f64(),
+            Value::Array(values) => values.iter().any(look),
+            Value::Object(fields) => fields.values().any(look),
+            Value::Null | Value::Bool(_) | Value::String(_) => false,
+        }
+    }
+    serde_json::from_slice(text).is_ok_and(|value: Value| look(&value))
+}
+
+fn configuration(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let dirs = UserDirs { uid: 1000, home: "/home/u".into(), state_home: None, runtime_dir: None };
+    if let Err(error) = Config::parse(text, &dirs) {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+fn kept_ledger(bytes: &[u8]) {
+    let path = DIR.join("state.json");
+    fs::write(&path, bytes).expect("the ledger is written");
+    let Some(document) = ledger::read(&path).ok().and_then(Found::into_document) else { return };
+    // The first time, mail is left out, which earlier versions kept there.
+    let once = written(&path, &document);
+    let again = written(&path, &once);
+    let text = fs::read(&path).expect("the ledger is there");
+    assert!(again == once || has_fractions(&text), "{again:?} is not {once:?}");
+}
+
+fn written(path: &Path, document: &LedgerDocument) -> LedgerDocument {
+    ledger::write(path, document).expect("what was read can be written");
+    match ledger::read(path).expect("what was written can be read") {
+        Found::Whole(document) => *document,
+        other @ (Found::Absent | Found::Damaged { .. }) => panic!("what was written is {other:?}"),
+    }
+}
+
+fn volume(bytes: &[u8]) {
+    fs::write(DIR.join(VOLUME_FILE), bytes).expect("the record is written");
+    let _ = Qcow2Storage::origin_now(&DIR);
+}
+
+fn git_text(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = redact(&text);
+    if let Ok(url) = GitUrl::parse(&text) {
+        assert!(!url.shown().is_empty());
+    }
+    let _ = BranchName::parse(&text);
+}
+
+fn note(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = frontmatter::read(text);
+    if let Some(parts) = frontmatter::split(text) {
+        assert!(!parts.line_end().is_empty());
+    }
+}
