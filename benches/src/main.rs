@@ -9,6 +9,7 @@ mod exec;
 mod figures;
 mod files;
 mod goals;
+mod jail;
 mod machine_line;
 mod memory;
 mod network;

@@ -8,6 +8,9 @@ use crate::goals::Unit;
 const PAUSE_P50: f64 = 0.020;
 const PAUSE_P95: f64 = 0.060;
 
+/// How much longer anything may take because QEMU is in the jail.
+const JAIL: f64 = 1.05;
+
 /// A limit on a figure.
 pub(crate) struct Promise {
     pub(crate) title: &'static str,
@@ -18,7 +21,7 @@ pub(crate) struct Promise {
     pub(crate) unit: Unit,
 }
 
-pub(crate) const PROMISES: [Promise; 20] = [
+pub(crate) const PROMISES: [Promise; 25] = [
     Promise {
         title: "create from a template to first exec / cold boot to first exec, p50",
         of: Key::TemplateCreate,
@@ -161,6 +164,48 @@ pub(crate) const PROMISES: [Promise; 20] = [
         of: Key::NetConnect,
         value: |figures| figures.ratio(Key::NetConnect, Key::SlirpConnect),
         limit: 1.0,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "64 bytes and back beside a workspace that floods, less beside one that rests, p50",
+        of: Key::NeighbourFloods,
+        value: |figures| {
+            let rests = figures.number(Key::NeighbourRests)?;
+            Some((figures.number(Key::NeighbourFloods)? - rests).max(0.0))
+        },
+        limit: 0.005,
+        unit: Unit::Seconds,
+    },
+    // A flood takes processors too, and only the rest of its delay is the network's.
+    Promise {
+        title: "the same, less beside one that computes, p95",
+        of: Key::NeighbourFloods,
+        value: |figures| {
+            let computes = figures.p95(Key::NeighbourComputes)?;
+            Some((figures.p95(Key::NeighbourFloods)? - computes).max(0.0))
+        },
+        limit: 0.005,
+        unit: Unit::Seconds,
+    },
+    Promise {
+        title: "create to first exec, in the jail / without, p50",
+        of: Key::JailCreate,
+        value: |figures| figures.ratio(Key::JailCreate, Key::OpenCreate),
+        limit: JAIL,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "fork with memory to first exec, in the jail / without, p50",
+        of: Key::JailFork,
+        value: |figures| figures.ratio(Key::JailFork, Key::OpenFork),
+        limit: JAIL,
+        unit: Unit::Ratio,
+    },
+    Promise {
+        title: "exec true over MCP, in the jail / without, p50",
+        of: Key::JailExec,
+        value: |figures| figures.ratio(Key::JailExec, Key::OpenExec),
+        limit: JAIL,
         unit: Unit::Ratio,
     },
 ];

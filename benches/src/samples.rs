@@ -29,6 +29,10 @@ impl Samples {
         self.percentile(95)
     }
 
+    pub(crate) fn p99(&self) -> Duration {
+        self.percentile(99)
+    }
+
     pub(crate) fn min(&self) -> Duration {
         self.percentile(0)
     }
@@ -65,6 +69,7 @@ mod tests {
         let samples = of(&all);
         assert_eq!(samples.p50(), Duration::from_micros(10));
         assert_eq!(samples.p95(), Duration::from_micros(19));
+        assert_eq!(samples.p99(), Duration::from_micros(20));
         assert_eq!((samples.min(), samples.max()), (Duration::from_micros(1), Duration::from_micros(20)));
     }
 

@@ -11,8 +11,8 @@ use crate::plain_machine::Plain;
 use crate::samples::timed;
 use crate::setup::Setup;
 use crate::{
-    containers, create, exec, files, memory, network, output, plain_boot, pool, raw_echo, restart, rootfs,
-    run_dir, say, snapshots,
+    containers, create, exec, files, jail, memory, network, output, plain_boot, pool, raw_echo, restart,
+    rootfs, run_dir, say, snapshots,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,13 +45,17 @@ pub(crate) enum Section {
     Files,
     /// The gateway beside QEMU's own network
     Network,
+    /// Round trips beside a workspace that floods the network
+    Neighbour,
+    /// Creates, forks and calls with the jail and without
+    Jail,
     /// Idle workspaces and the daemon
     Memory,
 }
 
 impl Section {
     /// The echo comes right before what it is compared with.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Containers,
         Self::PlainBoot,
         Self::RawEcho,
@@ -66,6 +70,8 @@ impl Section {
         Self::Output,
         Self::Files,
         Self::Network,
+        Self::Neighbour,
+        Self::Jail,
         Self::Memory,
     ];
 
@@ -89,6 +95,8 @@ impl Section {
             Self::Output => output::measure(setup),
             Self::Files => files::measure(setup),
             Self::Network => network::measure(setup),
+            Self::Neighbour => network::neighbour::measure(setup),
+            Self::Jail => jail::measure(setup),
             Self::Memory => memory::measure(setup),
         }
     }

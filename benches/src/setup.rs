@@ -35,6 +35,7 @@ pub(crate) struct Runs {
     pub(crate) chain: usize,
     pub(crate) transfers: usize,
     pub(crate) connections: usize,
+    pub(crate) jailed: usize,
 }
 
 impl Runs {
@@ -52,6 +53,7 @@ impl Runs {
         chain: 100,
         transfers: 5,
         connections: 100,
+        jailed: 30,
     };
 
     /// To see that the benchmark works; its figures say little.
@@ -69,6 +71,7 @@ impl Runs {
         chain: 20,
         transfers: 1,
         connections: 20,
+        jailed: 2,
     };
 }
 

@@ -1,4 +1,5 @@
-"""The guest's part of a measurement: receive, send, answer, or connect, as often as is asked for."""
+"""The guest's part of a measurement: receive, send, answer, or connect, as often as is asked for; compute or flood, for as
+many seconds."""
 import json
 import socket
 import sys
@@ -13,6 +14,26 @@ def connect():
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return stream
 
+
+if what == "compute":
+    end = time.monotonic() + amount
+    print("busy", flush=True)
+    while time.monotonic() < end:
+        pass
+    sys.exit()
+
+if what == "flood":
+    end = time.monotonic() + amount
+    sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sending.connect((address, port))
+    print("busy", flush=True)
+    while time.monotonic() < end:
+        try:
+            for _ in range(1000):
+                sending.send(b"x")
+        except OSError:
+            pass
+    sys.exit()
 
 if what == "connect":
     times = []

@@ -4,6 +4,7 @@
 //! with a server of the benchmark at an address of the host's own; nothing leaves the host.
 
 mod cable;
+pub(crate) mod neighbour;
 mod server;
 
 use std::net::{IpAddr, UdpSocket};
@@ -13,7 +14,7 @@ use agentiso_testkit::{Client, TestHost, TestWorkspace};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::figures::{Figures, Measured};
+use crate::figures::{Figures, Key, Measured};
 use crate::setup::Setup;
 use cable::Cable;
 use server::Server;
@@ -93,8 +94,12 @@ fn once(server: &Server, workspace: &TestWorkspace<'_>, setup: &Setup) -> Result
 }
 
 fn absent(cables: &[Cable], why: &str) -> Figures {
+    absent_keys(cables.iter().flat_map(|cable| cable.keys()), why)
+}
+
+fn absent_keys(keys: impl IntoIterator<Item = Key>, why: &str) -> Figures {
     let mut figures = Figures::default();
-    for key in cables.iter().flat_map(|cable| cable.keys()) {
+    for key in keys {
         figures.set(key, Measured::Absent(why.to_owned()));
     }
     figures

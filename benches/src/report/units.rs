@@ -44,8 +44,9 @@ pub(super) fn figure(measured: Option<&Measured>) -> (String, String) {
         Some(Measured::Times(samples)) => (
             duration(samples.p50()),
             format!(
-                "p95 {}, {} to {}, {} runs",
+                "p95 {}, p99 {}, {} to {}, {} runs",
                 duration(samples.p95()),
+                duration(samples.p99()),
                 duration(samples.min()),
                 duration(samples.max()),
                 samples.count()

@@ -51,6 +51,7 @@ fn figure(measured: &Measured) -> Value {
         Measured::Times(samples) => json!({
             "p50_us": samples.p50().as_micros() as u64,
             "p95_us": samples.p95().as_micros() as u64,
+            "p99_us": samples.p99().as_micros() as u64,
             "min_us": samples.min().as_micros() as u64,
             "max_us": samples.max().as_micros() as u64,
             "runs": samples.count(),
