@@ -227,9 +227,11 @@ fn ask(client: &Client, workspace: &str, request: &str) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
-/// Whether a program could take the port.
+/// Whether a program could take the port. It reuses the address, as servers do: connections that have just ended do not
+/// keep it from binding, and a listener does.
 fn port_is_free(client: &Client, workspace: &str) -> bool {
-    let bind = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); print bind(S, sockaddr_in(8080, INADDR_ANY)) ? 1 : 0";
+    let bind = "use Socket; socket(S, PF_INET, SOCK_STREAM, 6); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); \
+                print bind(S, sockaddr_in(8080, INADDR_ANY)) ? 1 : 0";
     sh(client, workspace, &format!("perl -e '{bind}'")) == "1"
 }
 
