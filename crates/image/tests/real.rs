@@ -15,10 +15,23 @@ use agentiso_image::{
 };
 use anyhow::{Context, ensure};
 
+/// When the sources of this crate were last changed, in seconds.
+fn stamp() -> anyhow::Result<u64> {
+    newest_change(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+/// The minimal image that `./x test` has just built by the same code for all tests: building it takes a minute.
+fn prebuilt() -> anyhow::Result<Option<Image>> {
+    let Some(cache) = agentiso_testkit::test_cache() else { return Ok(None) };
+    let Some(image) = get(&dirs(&cache), &name(Recipe::DebianMinimal.name()))? else { return Ok(None) };
+    let built = fs::metadata(&image.disk)?.modified()?.duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    Ok((built > stamp()?).then_some(image))
+}
+
 /// A directory that lives as long as the sources do not change; older ones are removed.
 fn shared_dirs() -> anyhow::Result<Dirs> {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let stamp = newest_change(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))?;
+    let stamp = stamp()?;
     let name = format!("agentiso-image-{stamp}");
     for entry in fs::read_dir(base)? {
         let path = entry?.path();
@@ -71,6 +84,13 @@ fn lacks(error: &ImageError) -> bool {
 }
 
 async fn minimal() -> anyhow::Result<Option<Image>> {
+    match prebuilt()? {
+        Some(image) => Ok(Some(image)),
+        None => built().await,
+    }
+}
+
+async fn built() -> anyhow::Result<Option<Image>> {
     let recipe = Recipe::DebianMinimal;
     let source = PackageSource::default();
     match build(&shared_dirs()?, &name(recipe.name()), recipe, &source, Existing::Keep, &silent).await {
@@ -192,13 +212,15 @@ async fn the_manifest_tells_what_the_image_is() -> anyhow::Result<()> {
     assert!(manifest.tools["mmdebstrap"].contains("mmdebstrap"));
     let sum = Command::new("sha256sum").arg(&image.disk).output()?;
     assert!(String::from_utf8_lossy(&sum.stdout).starts_with(&manifest.files["disk.qcow2"].sha256));
-    assert!(list(&shared_dirs()?)?.iter().any(|listed| listed.manifest.id == manifest.id));
+    let images = image.disk.ancestors().nth(2).context("a directory of images")?;
+    let dirs = dirs(images.parent().context("a cache")?);
+    assert!(list(&dirs)?.iter().any(|listed| listed.manifest.id == manifest.id));
     Ok(())
 }
 
 #[tokio::test]
 async fn two_builders_of_one_image_share_the_result() -> anyhow::Result<()> {
-    let (first, second) = tokio::join!(minimal(), minimal());
+    let (first, second) = tokio::join!(built(), built());
     let (Some(first), Some(second)) = (first?, second?) else { return Ok(()) };
     assert_eq!(first, second);
     Ok(())
