@@ -6,6 +6,8 @@ mod nextest;
 pub(crate) mod prepare;
 mod tally;
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use clap::Args;
 
@@ -18,8 +20,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 15)]
     fuzz_seconds: u64,
     /// How long the soak runs; 0 leaves it out, which counts as skipped
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 10.0)]
     soak_minutes: f64,
+    /// Leave the soak out, which counts as skipped, if it would not end within so many minutes of this run's start
+    #[arg(long)]
+    limit_minutes: Option<f64>,
     /// Run only the workspace's tests, and pass these arguments to nextest: ./x test -- -p agentiso-core names
     #[arg(last = true)]
     nextest: Vec<String>,
@@ -36,28 +41,44 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
-    let prepared = prepare::prepare()?;
+    let begun = Instant::now();
+    let prepared = timed("build, image and templates", prepare::prepare)?;
     let given = std::env::var_os("AGENTISO_SKIP_LOG").map(Into::into);
     let (mut skips, carried) = SkipLog::open(given, &prepare::target_dir()?.join("skips.log"))?;
     for line in carried {
         tally.skip(line);
     }
-    tally.add(nextest::run(&prepared, &mut skips, &options.nextest)?);
+    tally.add(timed("nextest", || nextest::run(&prepared, &mut skips, &options.nextest))?);
     // A selection of tests leaves the rest out: who asks for one test does not wait for the fuzzers.
     if options.nextest.is_empty() {
-        tally.add(doctests::run()?);
-        tally.add(clients::run(&prepared, &mut skips)?);
-        tally.add(fuzz_targets(options.fuzz_seconds)?);
-        tally.add(soak_for(&prepared, options.soak_minutes)?);
+        tally.add(timed("examples in documents", doctests::run)?);
+        tally.add(timed("clients", || clients::run(&prepared, &mut skips))?);
+        tally.add(timed("fuzz targets", || fuzz_targets(options.fuzz_seconds))?);
+        tally.add(timed("soak", || soak_for(&prepared, options, begun))?);
     }
     Ok(())
 }
 
+/// Says how long a part took: a run that becomes slow shows where.
+fn timed<T>(name: &str, part: impl FnOnce() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    let outcome = part();
+    println!("=== {name}: {} s", begun.elapsed().as_secs());
+    outcome
+}
+
+/// Comparing everything and destroying it, after the last fault of a soak of ten minutes. On a busy host it takes longer.
+const SOAK_WRAP_UP: Duration = Duration::from_secs(8 * 60);
+
 /// The soak counts as one test. It boots machines all the time, so it runs by itself.
-fn soak_for(prepared: &prepare::Prepared, minutes: f64) -> Result<Tally> {
+fn soak_for(prepared: &prepare::Prepared, options: &Options, begun: Instant) -> Result<Tally> {
     let mut tally = Tally::default();
+    let minutes = options.soak_minutes;
+    let ends_after = begun.elapsed().as_secs_f64() / 60.0 + minutes + SOAK_WRAP_UP.as_secs_f64() / 60.0;
     if minutes <= 0.0 {
         tally.skip("soak: left out with --soak-minutes 0");
+    } else if options.limit_minutes.is_some_and(|limit| ends_after > limit) {
+        tally.skip(format!("soak: it would end {ends_after:.0} minutes after the start, which is too late"));
     } else if let Some(reason) = soak::lack(prepared) {
         tally.skip(format!("soak: {reason}"));
     } else {
