@@ -10,6 +10,7 @@ mod growth;
 mod journal;
 mod leaks;
 mod model;
+mod panics;
 mod plan;
 mod player;
 mod report;

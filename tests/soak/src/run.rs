@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::growth::Growth;
 use crate::journal::{Journal, Kind};
 use crate::leaks::{Inventory, left_entries, left_files};
 use crate::plan::Strikes;
@@ -29,15 +28,16 @@ pub(crate) fn run(settings: &Settings) -> Result<(String, bool)> {
     let before = Inventory::take();
     site.host.cli_ok(&["ps"]);
     let descriptors = descriptors(&site);
-    let growth = weather_and_clients(&site, settings);
-    for problem in growth.problems() {
+    let mut storm = weather_and_clients(&site, settings);
+    for problem in storm.growth.problems() {
         leaked(&site, &problem);
     }
     guarded(&site, || look_for_leaks(&site, &before, descriptors));
+    storm.look_for_panics();
+    let highest_daemon_kb = storm.growth.highest_kb();
     site.keep_evidence();
     let counts = site.journal.counts();
-    let report =
-        Report { settings, counts: &counts, took: begun.elapsed(), highest_daemon_kb: growth.highest_kb() };
+    let report = Report { settings, counts: &counts, took: begun.elapsed(), highest_daemon_kb };
     let text = report.text();
     std::fs::write(site.journal.dir.join("report.md"), &text)?;
     let is_clean = report.is_clean();
@@ -45,7 +45,7 @@ pub(crate) fn run(settings: &Settings) -> Result<(String, bool)> {
     Ok((text, is_clean))
 }
 
-fn weather_and_clients(site: &Site, settings: &Settings) -> Growth {
+fn weather_and_clients<'a>(site: &'a Site, settings: &Settings) -> Storm<'a> {
     let cap = (settings.workspaces / settings.clients).max(2);
     let between = settings.operations_between_faults;
     let mut storm = Storm::new(site, Strikes::of(settings.seed, between, settings.damages_ledger));
@@ -74,7 +74,7 @@ fn weather_and_clients(site: &Site, settings: &Settings) -> Growth {
             .collect();
         ends.into_iter().for_each(|end| drop(end.join()));
     });
-    storm.growth.clone()
+    storm
 }
 
 /// A defect of the soak itself is a finding too, and does not end the run.

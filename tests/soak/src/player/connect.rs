@@ -7,6 +7,7 @@ use agentiso_testkit::{Client, RpcReply};
 use serde_json::json;
 
 use super::Player;
+use crate::panics::panics_told;
 use crate::site::pause;
 
 /// For a daemon that starts on a busy host, and for one that is about to be struck again.
@@ -50,6 +51,9 @@ impl Player<'_> {
         self.site.connections[self.index].lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(client) = self.client.take() {
             client.kill();
+            for panic in panics_told(&client.stderr()) {
+                self.unexpected(&format!("serve said: {panic}"), Instant::now());
+            }
         }
     }
 

@@ -66,14 +66,20 @@ impl Storm<'_> {
             return false;
         }
         // A client that cannot carry the deed out yet does what it needs for it first, so it is asked for again.
-        let died = (0..ATTEMPTS).any(|_| {
+        let ended = (0..ATTEMPTS).any(|_| {
             self.site.weather.want(Some(deed));
             daemon.ends_within(REACHED_WITHIN / ATTEMPTS)
         });
         self.site.weather.want(None);
-        self.disarm();
+        // Whoever removes the order decides: the daemon carries it out, or nobody does any more.
+        let obeys = !self.disarm();
+        if obeys && !daemon.ends_within(GONE_WITHIN) {
+            self.unexpected(&format!("the daemon came to {step} and did not end within {GONE_WITHIN:?}"));
+        } else if !obeys && (ended || !daemon.is_alive()) {
+            self.unexpected(&format!("the daemon ended by itself before it came to {step}"));
+        }
         self.wait_for_answer();
-        died
+        obeys
     }
 
     pub(super) fn fail_write(&self, errno: &str, place: &str) -> bool {
@@ -88,9 +94,7 @@ impl Storm<'_> {
             pause(LOOK_EVERY);
         }
         self.site.weather.want(None);
-        let failed = !self.site.fault_file.exists();
-        self.disarm();
-        failed
+        !self.disarm()
     }
 
     /// Tells the daemon where to fail next. It removes the file when it does.
@@ -104,9 +108,9 @@ impl Storm<'_> {
         armed.is_ok()
     }
 
-    pub(crate) fn disarm(&self) {
-        // It is gone already if the daemon came to it.
-        let _ = std::fs::remove_file(&self.site.fault_file);
+    /// Takes the order back. False if the daemon came to it first.
+    pub(crate) fn disarm(&self) -> bool {
+        std::fs::remove_file(&self.site.fault_file).is_ok()
     }
 
     pub(super) fn pause_daemon(&self, time: Duration) -> bool {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::growth::Growth;
 use crate::journal::Kind;
+use crate::panics::Panics;
 use crate::plan::{Fault, Strike, Strikes};
 use crate::site::{Site, pause};
 
@@ -24,11 +25,12 @@ pub(crate) struct Storm<'a> {
     site: &'a Site,
     strikes: Strikes,
     pub(crate) growth: Growth,
+    panics: Panics,
 }
 
 impl<'a> Storm<'a> {
     pub(crate) fn new(site: &'a Site, strikes: Strikes) -> Self {
-        Self { site, strikes, growth: Growth::default() }
+        Self { site, strikes, growth: Growth::default(), panics: Panics::default() }
     }
 
     pub(crate) fn rage(&mut self) {
@@ -44,17 +46,32 @@ impl<'a> Storm<'a> {
             } else {
                 self.note("it did not come to it");
             }
+            self.look_for_panics();
         }
         self.disarm();
+    }
+
+    /// Tells of every panic that the daemon's log has and that was not told of yet.
+    pub(crate) fn look_for_panics(&mut self) {
+        for panic in self.panics.look(&self.site.host.data()) {
+            self.unexpected(&format!("the daemon's log says: {panic}"));
+        }
     }
 
     /// Waits for so many operations of the clients.
     fn wait(&mut self, operations: u64) {
         let until = self.site.journal.operations() + operations;
         let begun = Instant::now();
+        // The fault before this is over, and the server has answered: whoever answered has no reason to end now.
+        let daemon = self.site.host.daemon();
         while self.site.journal.operations() < until && begun.elapsed() < LONGEST_CALM && !self.site.is_over()
         {
-            self.growth.sample(self.site.host.daemon().map(|daemon| daemon.pid));
+            self.growth.sample(daemon.as_ref().map(|daemon| daemon.pid));
+            if daemon.as_ref().is_some_and(|daemon| !daemon.is_alive()) {
+                self.unexpected("the daemon ended although nothing was done to it");
+                self.wait_for_answer();
+                return;
+            }
             pause(LOOK_EVERY);
         }
     }
