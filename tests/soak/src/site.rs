@@ -1,6 +1,6 @@
 //! Where it all happens: one server on a small disk of its own, and what its clients and the storm share.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,10 @@ pub(crate) struct Site {
     pub(crate) gate: RwLock<()>,
     /// The clients' connections, so that the storm can end them.
     pub(crate) connections: Vec<Mutex<Option<Arc<Client>>>>,
-    /// The names of all workspaces that each client is sure to own.
-    pub(crate) owned: Vec<Mutex<BTreeSet<String>>>,
+    /// The names of all workspaces that each client is sure to own, and the first digits of their ids.
+    pub(crate) owned: Vec<Mutex<BTreeMap<String, String>>>,
+    /// Whether each client's session has taken over all that the client owns.
+    pub(crate) has_adopted: Vec<AtomicBool>,
     pub(crate) deadline: Instant,
     over: AtomicBool,
 }
@@ -83,7 +85,8 @@ impl Site {
             weather: Weather::default(),
             gate: RwLock::new(()),
             connections: (0..settings.clients).map(|_| Mutex::new(None)).collect(),
-            owned: (0..settings.clients).map(|_| Mutex::new(BTreeSet::new())).collect(),
+            owned: (0..settings.clients).map(|_| Mutex::new(BTreeMap::new())).collect(),
+            has_adopted: (0..settings.clients).map(|_| AtomicBool::new(false)).collect(),
             deadline: Instant::now() + Duration::from_secs_f64(settings.minutes * 60.0),
             over: AtomicBool::new(false),
         })
@@ -98,8 +101,23 @@ impl Site {
         self.over.store(true, Ordering::Release);
     }
 
-    pub(crate) fn own(&self, client: usize, name: &str) {
-        self.owned[client].lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    pub(crate) fn own(&self, client: usize, name: &str, short: &str) {
+        let mut owned = self.owned[client].lock().unwrap_or_else(PoisonError::into_inner);
+        owned.insert(name.to_owned(), short.to_owned());
+    }
+
+    /// Whether a client knows this machine as its own.
+    pub(crate) fn is_known(&self, short: &str) -> bool {
+        self.owned.iter().any(|owned| {
+            owned.lock().unwrap_or_else(PoisonError::into_inner).values().any(|known| known == short)
+        })
+    }
+
+    /// Whether a client is connected with a session that owns all that the client owns.
+    pub(crate) fn holds_its_own(&self, client: usize) -> bool {
+        let connection = self.connections[client].lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_adopted[client].load(Ordering::Acquire)
+            && connection.as_ref().is_some_and(|connection| !connection.is_closed())
     }
 
     pub(crate) fn disown(&self, client: usize, name: &str) {

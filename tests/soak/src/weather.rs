@@ -18,8 +18,13 @@ pub(crate) enum Spell {
     Pause,
     /// The connection of this client ends.
     Connection(usize),
-    /// This machine ends or stands still, by the first digits of its id.
-    Machine(String),
+    /// This machine ends or stands still.
+    Machine {
+        /// The first digits of its id.
+        short: String,
+        /// Whether a client knew it as its own when it was hit. One that is still being made is in no client's model.
+        is_known: bool,
+    },
     /// The host's disk has no room.
     FullDisk,
     /// A write of the daemon fails.
@@ -35,6 +40,8 @@ pub(crate) struct Trouble<'a> {
     pub(crate) machine: Option<&'a str>,
     /// Whether the call makes machines whose ids are not known yet.
     pub(crate) makes_machines: bool,
+    /// Whether the call starts a machine that is known.
+    pub(crate) starts_machine: bool,
 }
 
 /// What a call may say about a machine that ended, or stands still.
@@ -50,8 +57,8 @@ const OF_MACHINES: [&str; 9] = [
     "timed_out",
 ];
 
-/// What a call may say while the host cannot write.
-const OF_DISKS: [&str; 9] = [
+/// What a call may say while the host's disk is full. QEMU cannot write either, so machines stand still.
+const OF_FULL_DISKS: [&str; 9] = [
     "no_space",
     "state_not_saved",
     "snapshot_failed",
@@ -63,6 +70,14 @@ const OF_DISKS: [&str; 9] = [
     "machine_died",
 ];
 
+/// What a call may say if one write of the daemon failed: to the ledger, or to a file that describes a disk. No machine
+/// notices it.
+const OF_WRITES: [&str; 5] =
+    ["no_space", "state_not_saved", "snapshot_failed", "destroy_failed", "fork_failed"];
+
+/// What a call that starts a machine may say besides: the file was one of those that a start writes.
+const OF_WRITES_AT_START: &str = "boot_failed";
+
 /// What a call may say while a daemon ends or has just started.
 const OF_RESTARTS: [&str; 5] =
     ["shutting_down", "cancelled", "still_attaching", "machine_died", "guest_unreachable"];
@@ -73,13 +88,26 @@ impl Spell {
             (Self::Restart, None) => true,
             (Self::Restart, Some(code)) => OF_RESTARTS.contains(&code),
             (Self::Connection(client), None | Some("cancelled")) => *client == trouble.client,
-            (Self::Machine(short), Some(code)) => {
-                OF_MACHINES.contains(&code)
-                    && (trouble.makes_machines || trouble.machine == Some(short.as_str()))
+            (Self::Machine { .. }, Some(code)) => {
+                OF_MACHINES.contains(&code) && self.is_about(trouble.machine, trouble.makes_machines)
             }
-            (Self::FullDisk | Self::WriteError, Some(code)) => OF_DISKS.contains(&code),
-            (Self::Pause | Self::Machine(_) | Self::FullDisk | Self::WriteError, None)
+            (Self::FullDisk, Some(code)) => OF_FULL_DISKS.contains(&code),
+            (Self::WriteError, Some(code)) => {
+                let starts = trouble.makes_machines || trouble.starts_machine;
+                OF_WRITES.contains(&code) || starts && code == OF_WRITES_AT_START
+            }
+            (Self::Pause | Self::Machine { .. } | Self::FullDisk | Self::WriteError, None)
             | (Self::Connection(_) | Self::Pause, Some(_)) => false,
+        }
+    }
+
+    /// Whether it is of this machine, or of one that a call was making at the time.
+    fn is_about(&self, machine: Option<&str>, makes_machines: bool) -> bool {
+        match self {
+            Self::Machine { short, is_known } => {
+                machine == Some(short.as_str()) || makes_machines && !is_known
+            }
+            Self::Restart | Self::Pause | Self::Connection(_) | Self::FullDisk | Self::WriteError => false,
         }
     }
 }
@@ -121,7 +149,7 @@ impl Weather {
 
     pub(crate) fn begin(&self, spell: Spell) -> UnderWay<'_> {
         let mut inner = self.inner();
-        if let Spell::Machine(short) = &spell {
+        if let Spell::Machine { short, .. } = &spell {
             inner.struck.insert(short.clone());
         }
         inner.spells.push(Logged { spell, began: Instant::now(), ended: None });
@@ -144,19 +172,44 @@ impl Weather {
 
     /// Whether a call that began at `since` and failed now is explained by a fault.
     pub(crate) fn explains(&self, trouble: &Trouble<'_>, since: Instant) -> bool {
-        let inner = self.inner();
-        let overlapping = inner.spells.iter().filter(|logged| logged.ended.is_none_or(|end| end >= since));
-        let mut spells = overlapping.map(|logged| &logged.spell);
         let was_struck = trouble.machine.is_some_and(|short| {
-            inner.struck.contains(short) && Spell::Machine(short.to_owned()).explains(trouble)
+            let strike = Spell::Machine { short: short.to_owned(), is_known: true };
+            self.is_struck(short) && strike.explains(trouble)
         });
-        was_struck || spells.any(|spell| spell.explains(trouble))
+        was_struck || self.any_since(since, |spell| spell.explains(trouble))
+    }
+
+    fn any_since(&self, since: Instant, is_meant: impl Fn(&Spell) -> bool) -> bool {
+        let inner = self.inner();
+        let mut overlapping =
+            inner.spells.iter().filter(|logged| logged.ended.is_none_or(|end| end >= since));
+        overlapping.any(|logged| is_meant(&logged.spell))
     }
 
     /// Whether no fault was under way at any time since.
     pub(crate) fn was_calm_since(&self, since: Instant) -> bool {
-        let inner = self.inner();
-        !inner.spells.iter().any(|logged| logged.ended.is_none_or(|end| end >= since))
+        !self.any_since(since, |_| true)
+    }
+
+    /// Whether a fault since can have kept a machine from coming up as it should: this one, or one that was being made.
+    /// A daemon that stood still finds its deadlines gone, and one that could not write starts a machine in another way.
+    pub(crate) fn could_affect(&self, machine: &str, makes_machines: bool, since: Instant) -> bool {
+        self.is_struck(machine)
+            || self.any_since(since, |spell| match spell {
+                Spell::Restart | Spell::Pause | Spell::FullDisk | Spell::WriteError => true,
+                Spell::Machine { .. } => spell.is_about(Some(machine), makes_machines),
+                Spell::Connection(_) => false,
+            })
+    }
+
+    /// Whether a daemon ended or stood still since.
+    pub(crate) fn daemon_was_hit_since(&self, since: Instant) -> bool {
+        self.any_since(since, |spell| matches!(spell, Spell::Restart | Spell::Pause))
+    }
+
+    /// Whether a fault since can have left workspaces without an owner who is connected.
+    pub(crate) fn owners_were_hit_since(&self, since: Instant) -> bool {
+        self.any_since(since, |spell| matches!(spell, Spell::Restart | Spell::Pause | Spell::Connection(_)))
     }
 
     /// Has a client carry out this deed next, whatever its own plan says.
@@ -184,7 +237,11 @@ mod tests {
     use super::*;
 
     fn trouble<'a>(code: Option<&'a str>, machine: Option<&'a str>) -> Trouble<'a> {
-        Trouble { code, client: 0, machine, makes_machines: false }
+        Trouble { code, client: 0, machine, makes_machines: false, starts_machine: false }
+    }
+
+    fn machine(short: &str, is_known: bool) -> Spell {
+        Spell::Machine { short: short.to_owned(), is_known }
     }
 
     #[test]
@@ -200,12 +257,52 @@ mod tests {
         let since = Instant::now();
         let _disk = weather.begin(Spell::FullDisk);
         let _serve = weather.begin(Spell::Connection(1));
-        let _machine = weather.begin(Spell::Machine("aaaa".to_owned()));
+        let _machine = weather.begin(machine("aaaa", true));
         assert!(weather.explains(&trouble(Some("no_space"), None), since));
         assert!(!weather.explains(&trouble(Some("internal"), None), since));
         assert!(!weather.explains(&trouble(None, None), since), "another client was cut off");
         assert!(weather.explains(&trouble(Some("guest_unreachable"), Some("aaaa")), since));
         assert!(!weather.explains(&trouble(Some("guest_unreachable"), Some("bbbb")), since));
+    }
+
+    #[test]
+    fn failed_write_explains_no_dead_machine() {
+        let weather = Weather::default();
+        let since = Instant::now();
+        let _write = weather.begin(Spell::WriteError);
+        assert!(weather.explains(&trouble(Some("state_not_saved"), Some("aaaa")), since));
+        for code in ["machine_died", "guest_silent", "wrong_state", "boot_failed"] {
+            assert!(!weather.explains(&trouble(Some(code), Some("aaaa")), since), "{code}");
+        }
+        let start = Trouble { starts_machine: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
+        assert!(weather.explains(&start, since));
+        let _disk = weather.begin(Spell::FullDisk);
+        assert!(weather.explains(&trouble(Some("guest_silent"), Some("aaaa")), since));
+    }
+
+    #[test]
+    fn known_machine_explains_no_failed_fork() {
+        let weather = Weather::default();
+        let since = Instant::now();
+        let fork = Trouble { makes_machines: true, ..trouble(Some("boot_failed"), Some("aaaa")) };
+        drop(weather.begin(machine("bbbb", true)));
+        assert!(!weather.explains(&fork, since));
+        assert!(!weather.could_affect("aaaa", true, since));
+        drop(weather.begin(machine("cccc", false)));
+        assert!(weather.explains(&fork, since));
+        assert!(weather.could_affect("aaaa", true, since));
+        assert!(!weather.could_affect("aaaa", false, since));
+    }
+
+    #[test]
+    fn lost_connection_affects_no_machine() {
+        let weather = Weather::default();
+        let since = Instant::now();
+        drop(weather.begin(Spell::Connection(0)));
+        assert!(!weather.could_affect("aaaa", true, since));
+        assert!(weather.owners_were_hit_since(since) && !weather.daemon_was_hit_since(since));
+        drop(weather.begin(Spell::Pause));
+        assert!(weather.could_affect("aaaa", true, since) && weather.daemon_was_hit_since(since));
     }
 
     #[test]
@@ -220,7 +317,7 @@ mod tests {
     #[test]
     fn strike_explains_one_stop() {
         let weather = Weather::default();
-        drop(weather.begin(Spell::Machine("aaaa".to_owned())));
+        drop(weather.begin(machine("aaaa", true)));
         assert!(weather.explains(&trouble(Some("wrong_state"), Some("aaaa")), Instant::now()));
         assert!(weather.take_strike("aaaa"));
         assert!(!weather.take_strike("aaaa"));

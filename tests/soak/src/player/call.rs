@@ -33,6 +33,7 @@ const CANCELLED: &str = "the request was cancelled";
 pub(super) struct About<'b> {
     pub(super) machine: Option<&'b str>,
     pub(super) makes_machines: bool,
+    pub(super) starts_machine: bool,
     /// Codes that are an answer here, and no error.
     pub(super) fine: &'b [&'b str],
 }
@@ -142,6 +143,7 @@ impl Player<'_> {
             client: self.index,
             machine: about.machine,
             makes_machines: about.makes_machines,
+            starts_machine: about.starts_machine,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The connection to the server, made again whenever it ended, and the workspaces taken over by the new session.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,7 @@ impl Player<'_> {
             *self.site.connections[self.index].lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(Arc::clone(&client));
             if self.adopt_all(&client) {
+                self.site.has_adopted[self.index].store(true, Ordering::Release);
                 return Some(client);
             }
         }
@@ -48,6 +50,7 @@ impl Player<'_> {
     }
 
     pub(super) fn drop_connection(&mut self) {
+        self.site.has_adopted[self.index].store(false, Ordering::Release);
         self.site.connections[self.index].lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(client) = self.client.take() {
             client.kill();

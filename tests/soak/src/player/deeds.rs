@@ -117,7 +117,7 @@ impl Player<'_> {
     pub(super) fn enter(&mut self, name: &str, answer: &Value, contents: Contents, policy: Policy) {
         let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
         let workspace = Workspace::new(&text("workspace_id"), &text("ip"), contents, policy);
-        self.site.own(self.index, name);
+        self.site.own(self.index, name, workspace.short());
         self.workspaces.insert(name.to_owned(), workspace);
     }
 

@@ -13,8 +13,8 @@ use crate::rng::pick;
 const FIRST_PORT: u16 = 7000;
 const PORTS: u64 = 3;
 
-/// Other clients' workspaces are only tried when nothing went wrong for so long: right after a fault they may have no
-/// owner, and then anybody may take them.
+/// Other clients' workspaces are only tried when no session was hit for so long: right after that they may have no owner,
+/// and then anybody may take them.
 const CALM: Duration = Duration::from_secs(5);
 
 impl Player<'_> {
@@ -76,7 +76,7 @@ impl Player<'_> {
     fn must_be_open(&self, name: &str, port: u16) {
         let since = Instant::now();
         if let Err(error) = TcpStream::connect(("127.0.0.1", port))
-            && self.site.weather.was_calm_since(since)
+            && !self.site.weather.daemon_was_hit_since(since)
         {
             self.unexpected(&format!("port {port}, forwarded to {name}, is closed: {error}"), since);
         }
@@ -97,23 +97,24 @@ impl Player<'_> {
 
     /// Another client's workspace must be closed to this one.
     pub(super) fn trespass(&mut self, choice: u64) {
-        if !self.site.weather.was_calm_since(Instant::now() - CALM) {
+        if self.site.weather.owners_were_hit_since(Instant::now() - CALM) {
             return;
         }
-        let others: Vec<String> = (0..self.site.owned.len())
-            .filter(|client| *client != self.index)
+        let others: Vec<(usize, String)> = (0..self.site.owned.len())
+            .filter(|client| *client != self.index && self.site.holds_its_own(*client))
             .flat_map(|client| {
-                let names = self.site.owned[client].lock();
-                names.map(|names| names.iter().cloned().collect::<Vec<_>>()).unwrap_or_default()
+                let owned = self.site.owned[client].lock();
+                let names = owned.map(|owned| owned.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+                names.into_iter().map(move |name| (client, name))
             })
             .collect();
-        let Some(name) = pick(&others, choice) else { return };
+        let Some((owner, name)) = pick(&others, choice) else { return };
         let since = Instant::now();
         let fine = ["not_owned", "owner_active", "workspace_not_found"];
         let about = About { fine: &fine, ..About::default() };
         let answer = self.call("exec", &json!({"workspace_id": name, "command": "true"}), &about);
         if answer.is_done() {
-            if self.site.weather.was_calm_since(since) {
+            if !self.site.weather.owners_were_hit_since(since) && self.site.holds_its_own(*owner) {
                 self.unexpected(&format!("{name} of another client let this one in"), since);
             }
             // It may be this session's now; with the session it becomes its owner's again.

@@ -75,7 +75,7 @@ impl Player<'_> {
         }
         let short = self.workspaces[&name].short().to_owned();
         let since = Instant::now();
-        let about = About { machine: Some(&short), ..About::default() };
+        let about = About { machine: Some(&short), starts_machine: true, ..About::default() };
         let arguments = json!({"workspace_id": name, "action": "restore", "name": snapshot});
         let answer = self.call("snapshot", &arguments, &about);
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
@@ -84,7 +84,9 @@ impl Player<'_> {
                 workspace.contents = vec![kept.contents.clone()];
                 if kept.has_memory && result.structured["processes_restored"] != true {
                     workspace.lose_memory();
-                    self.without_memory(&format!("restore of {name} to {snapshot}"), &result, since);
+                    if !self.site.weather.could_affect(&short, false, since) {
+                        self.without_memory(&format!("restore of {name} to {snapshot}"), &result, since);
+                    }
                 }
             }
             Answer::Refused { .. } | Answer::Cut => {
@@ -97,11 +99,9 @@ impl Player<'_> {
         self.check_one(&name);
     }
 
-    /// A snapshot with memory came back without it. Only a fault can be the reason.
+    /// A snapshot with memory came back without it, and no fault can be the reason.
     fn without_memory(&self, what: &str, result: &ToolResult, since: Instant) {
-        if self.site.weather.was_calm_since(since) {
-            self.unexpected(&format!("{what} brought no processes back: {}", result.text), since);
-        }
+        self.unexpected(&format!("{what} brought no processes back: {}", result.text), since);
     }
 
     pub(super) fn fork(&mut self, choice: u64) {
@@ -124,7 +124,9 @@ impl Player<'_> {
                 let mut contents = kept.contents.clone();
                 if result.structured["note"].as_str().is_some_and(|note| note.contains("Warning")) {
                     contents.lose_memory();
-                    self.without_memory(&format!("fork of {snapshot} of {name}"), &result, since);
+                    if !self.site.weather.could_affect(&short, true, since) {
+                        self.without_memory(&format!("fork of {snapshot} of {name}"), &result, since);
+                    }
                 }
                 self.enter(new_name, &result.structured, contents, policy);
             }
@@ -172,14 +174,21 @@ impl Player<'_> {
         let Some(result) = self.call("swarm_run", &arguments, &about).done() else { return };
         let answer = result.json();
         for task in TASKS.iter().enumerate().map(|(at, _)| &answer["tasks"][at]) {
-            self.judge_task(&name, &snapshot, &kept.contents, task, since);
+            self.judge_task((&name, &short), &snapshot, &kept.contents, task, since);
         }
     }
 
-    fn judge_task(&self, name: &str, snapshot: &str, contents: &Contents, task: &Value, since: Instant) {
+    fn judge_task(
+        &self,
+        (name, short): (&str, &str),
+        snapshot: &str,
+        contents: &Contents,
+        task: &Value,
+        since: Instant,
+    ) {
         if task["success"] != true {
-            // The answer has no code, so any fault during the swarm is taken as the reason.
-            if self.site.weather.was_calm_since(since) {
+            // The answer has no code, so any fault that can stop a worker is taken as the reason.
+            if !self.site.weather.could_affect(short, true, since) {
                 self.unexpected(&format!("a worker of {snapshot} of {name} failed: {task}"), since);
             }
             return;

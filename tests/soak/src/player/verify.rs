@@ -156,7 +156,7 @@ impl Player<'_> {
         }
         // What a call that was cut off began may not be over yet.
         let fine: &[&str] = if may_be_stopped { &["wrong_state"] } else { &[] };
-        let about = About { machine: Some(short), fine, ..About::default() };
+        let about = About { machine: Some(short), starts_machine: true, fine, ..About::default() };
         let started = self.call("workspace_start", &json!({"workspace_id": name}), &about);
         if !started.is_done() {
             // The next look tells how it is; a start that was cut off may have left it stopped.

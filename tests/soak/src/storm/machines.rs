@@ -23,11 +23,15 @@ impl Storm<'_> {
         list.as_array().into_iter().flatten().filter_map(machine).collect()
     }
 
+    fn spell_of(&self, short: &str) -> Spell {
+        Spell::Machine { short: short.to_owned(), is_known: self.site.is_known(short) }
+    }
+
     pub(super) fn kill_machine(&self, choice: u64) -> bool {
         let machines = self.machines();
         let Some((short, process)) = pick(&machines, choice) else { return false };
         self.note(&format!("kills {short}, process {}", process.pid));
-        let _spell = self.site.weather.begin(Spell::Machine(short.clone()));
+        let _spell = self.site.weather.begin(self.spell_of(short));
         process.kill();
         true
     }
@@ -37,7 +41,7 @@ impl Storm<'_> {
         let Some((short, process)) = pick(&machines, choice) else { return false };
         self.note(&format!("pauses {short}, process {}", process.pid));
         let was_struck = self.site.weather.is_struck(short);
-        let _spell = self.site.weather.begin(Spell::Machine(short.clone()));
+        let _spell = self.site.weather.begin(self.spell_of(short));
         process.signal(Signal::STOP);
         pause(time);
         process.signal(Signal::CONT);
