@@ -52,7 +52,12 @@ impl Player<'_> {
         }
     }
 
+    /// Its mail goes with it, so it is compared first. Not over a new connection: whoever ends a team that way is cleaning
+    /// up.
     pub(super) fn end_team(&mut self) {
+        if self.client.as_ref().is_some_and(|client| !client.is_closed()) {
+            self.receive();
+        }
         if let Some(team) = self.team.take() {
             self.discard_team(&team.name);
         }
