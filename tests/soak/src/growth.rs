@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 /// Within the life of one daemon, the least it takes may grow by this much between its first and its last third. Caches
-/// and the allocator's own slack are well below it; a leak of a few hundred KiB a minute is found in an hour.
+/// and the allocator's own slack are well below it. A daemon lives for some seconds, and for two minutes where it is
+/// spared: only a leak of some 36 MiB a minute is found. Slower ones need a daemon that is left alone for hours.
 const MOST_GROWTH_KB: u64 = 48 << 10;
 
 /// No daemon of a soak may ever take more.

@@ -50,9 +50,9 @@ struct Arguments {
     /// The most operations between two faults
     #[arg(long, default_value_t = 6)]
     operations_between_faults: u64,
-    /// Damage the ledger now and then, while no daemon runs
+    /// Leave the ledger alone; otherwise it is damaged now and then, while no daemon runs
     #[arg(long)]
-    damage_ledger: bool,
+    no_ledger_damage: bool,
     /// What connects the workspaces: gateway or bridge
     #[arg(long, default_value = "gateway")]
     backend: String,
@@ -85,7 +85,7 @@ fn soak(arguments: &Arguments) -> Result<ExitCode> {
         workspaces: arguments.workspaces,
         memory_mb: arguments.memory_mb,
         operations_between_faults: arguments.operations_between_faults,
-        damages_ledger: arguments.damage_ledger,
+        damages_ledger: !arguments.no_ledger_damage,
         backend: arguments.backend.clone(),
         evidence: std::path::absolute(&arguments.evidence)?.join(seed.to_string()),
     };

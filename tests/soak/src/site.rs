@@ -38,6 +38,8 @@ pub(crate) struct Site {
     pub(crate) owned: Vec<Mutex<BTreeMap<String, String>>>,
     /// Whether each client's session has taken over all that the client owns.
     pub(crate) has_adopted: Vec<AtomicBool>,
+    /// Whether a daemon had to make the ledger again from the workspaces' directories.
+    pub(crate) ledger_was_lost: AtomicBool,
     pub(crate) deadline: Instant,
     over: AtomicBool,
 }
@@ -87,6 +89,7 @@ impl Site {
             connections: (0..settings.clients).map(|_| Mutex::new(None)).collect(),
             owned: (0..settings.clients).map(|_| Mutex::new(BTreeMap::new())).collect(),
             has_adopted: (0..settings.clients).map(|_| AtomicBool::new(false)).collect(),
+            ledger_was_lost: AtomicBool::new(false),
             deadline: Instant::now() + Duration::from_secs_f64(settings.minutes * 60.0),
             over: AtomicBool::new(false),
         })

@@ -212,6 +212,11 @@ impl Weather {
         self.any_since(since, |spell| matches!(spell, Spell::Restart | Spell::Pause | Spell::Connection(_)))
     }
 
+    /// Whether the daemon may have failed to write something since.
+    pub(crate) fn writes_failed_since(&self, since: Instant) -> bool {
+        self.any_since(since, |spell| matches!(spell, Spell::FullDisk | Spell::WriteError))
+    }
+
     /// Has a client carry out this deed next, whatever its own plan says.
     pub(crate) fn want(&self, deed: Option<Deed>) {
         self.inner().wanted = deed;

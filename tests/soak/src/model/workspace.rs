@@ -1,6 +1,6 @@
 //! One workspace: its contents, its snapshots and what belongs to it besides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::contents::{Contents, Memory, Seen};
 
@@ -35,6 +35,10 @@ pub(crate) struct Workspace {
     /// More than one after a change that was cut off.
     pub(crate) policies: Vec<Policy>,
     pub(crate) forwards: BTreeMap<u16, Forward>,
+    /// Snapshots that a call may have left half made, and that are not there under their names.
+    pub(crate) unfinished: usize,
+    /// Snapshots that were kept from the disk after a ledger was lost, by the names that the server gave them.
+    pub(crate) kept: BTreeSet<String>,
     /// A call that ends or starts its machine was cut off: it may be stopped without another reason.
     pub(crate) may_be_stopped: bool,
 }
@@ -47,7 +51,12 @@ pub(crate) struct Info {
     pub(crate) policy: Policy,
     pub(crate) forwards: BTreeMap<u16, u16>,
     pub(crate) snapshots: BTreeMap<String, bool>,
+    /// Whether the ledger was damaged in this run: from then on every snapshot that a disk has is kept.
+    pub(crate) ledger_was_lost: bool,
 }
+
+/// How the server names a snapshot that only the disk knows.
+const KEPT: &str = "recovered-";
 
 impl Workspace {
     pub(crate) fn new(id: &str, ip: &str, contents: Contents, policy: Policy) -> Self {
@@ -58,6 +67,8 @@ impl Workspace {
             snapshots: BTreeMap::new(),
             policies: vec![policy],
             forwards: BTreeMap::new(),
+            unfinished: 0,
+            kept: BTreeSet::new(),
             may_be_stopped: false,
         }
     }
@@ -127,29 +138,43 @@ impl Workspace {
         for port in info.forwards.keys().filter(|port| !self.forwards.contains_key(*port)) {
             found.push(format!("port {port} is forwarded, must not be"));
         }
-        found.extend(self.judge_snapshots(&info.snapshots));
+        found.extend(self.judge_snapshots(info));
         found
     }
 
-    fn judge_snapshots(&mut self, there: &BTreeMap<String, bool>) -> Vec<String> {
+    fn judge_snapshots(&mut self, info: &Info) -> Vec<String> {
+        let there = &info.snapshots;
         let mut found = Vec::new();
+        let before = self.snapshots.len();
         self.snapshots.retain(|name, snapshot| snapshot.is_sure || there.contains_key(name));
+        self.unfinished += before - self.snapshots.len();
         for (name, snapshot) in &mut self.snapshots {
-            match there.get(name) {
-                None => found.push(format!("snapshot {name} is gone")),
-                Some(has_memory) if snapshot.is_sure && *has_memory != snapshot.has_memory => {
-                    found.push(format!("snapshot {name}: has_memory is {has_memory}"));
-                }
-                Some(has_memory) => {
-                    if !has_memory {
-                        snapshot.contents.lose_memory();
-                    }
-                    (snapshot.has_memory, snapshot.is_sure) = (*has_memory, true);
-                }
+            let Some(has_memory) = there.get(name) else {
+                found.push(format!("snapshot {name} is gone"));
+                continue;
+            };
+            // Its name is entered last, so that also after a call that was cut off it is whole or not there.
+            if *has_memory != snapshot.has_memory {
+                found.push(format!("snapshot {name}: has_memory is {has_memory}"));
             }
+            if !has_memory {
+                snapshot.contents.lose_memory();
+            }
+            (snapshot.has_memory, snapshot.is_sure) = (*has_memory, true);
         }
+        self.kept.retain(|name| there.contains_key(name));
         for name in there.keys().filter(|name| !self.snapshots.contains_key(*name)) {
-            found.push(format!("snapshot {name} is there, must not be"));
+            if self.kept.contains(name) {
+                continue;
+            }
+            if info.ledger_was_lost && name.starts_with(KEPT) && self.unfinished > 0 {
+                self.unfinished -= 1;
+                self.kept.insert(name.clone());
+            } else {
+                found.push(format!("snapshot {name} is there, must not be"));
+                // One that is too many is told once.
+                self.kept.insert(name.clone());
+            }
         }
         found
     }
@@ -174,6 +199,7 @@ mod tests {
             policy: closed(),
             forwards: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            ledger_was_lost: false,
         }
     }
 
@@ -202,6 +228,30 @@ mod tests {
         let with = Info { snapshots: BTreeMap::from([("s".to_owned(), false)]), ..info() };
         assert!(ws.judge_info(&with).is_empty());
         assert_eq!(ws.judge_info(&info()), ["snapshot s is gone"], "it was learnt that it is there");
+    }
+
+    #[test]
+    fn cut_snapshot_without_its_memory_is_noticed() {
+        let mut ws = workspace();
+        ws.snapshots.insert("s".to_owned(), Snapshot { has_memory: true, ..snapshot(false) });
+        let without = Info { snapshots: BTreeMap::from([("s".to_owned(), false)]), ..info() };
+        assert_eq!(ws.judge_info(&without), ["snapshot s: has_memory is false"]);
+        assert!(ws.judge_info(&without).is_empty(), "it was told");
+    }
+
+    #[test]
+    fn lost_ledger_keeps_an_unfinished_snapshot() {
+        let kept = Info { snapshots: BTreeMap::from([("recovered-1".to_owned(), false)]), ..info() };
+        let after = Info { ledger_was_lost: true, ..kept.clone() };
+        let mut ws = workspace();
+        assert_eq!(ws.clone().judge_info(&after).len(), 1, "none was begun");
+        ws.snapshots.insert("s".to_owned(), snapshot(false));
+        assert_eq!(ws.clone().judge_info(&kept).len(), 1, "the ledger is whole");
+        assert!(ws.judge_info(&info()).is_empty());
+        assert!(ws.judge_info(&after).is_empty());
+        assert!(ws.judge_info(&after).is_empty(), "it stays");
+        let second = Info { snapshots: BTreeMap::from([("recovered-2".to_owned(), false)]), ..after };
+        assert_eq!(ws.judge_info(&second).len(), 1, "only one was begun");
     }
 
     #[test]

@@ -97,7 +97,8 @@ impl Player<'_> {
         let Some(name) = self.one_running(choice) else { return };
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
         if workspace.contents.iter().any(|contents| contents.memory != Memory::Empty) {
-            return self.check_one(&name);
+            self.check_one(&name);
+            return;
         }
         let token = format!("t{:08x}", self.rng.draw() >> 32);
         for contents in &mut workspace.contents {

@@ -43,7 +43,9 @@ impl Player<'_> {
             return self.delete_snapshot(choice);
         }
         // Only what is certain now can be compared with the snapshot later.
-        self.check_one(&name);
+        if !self.check_one(&name) {
+            return;
+        }
         let snapshot = self.fresh("s");
         let Some(workspace) = self.workspaces.get_mut(&name) else { return };
         let Some(mut contents) = workspace.contents.first().cloned() else { return };

@@ -1,6 +1,7 @@
 //! Comparing a workspace with the model, and bringing up machines that a fault has ended.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -26,7 +27,8 @@ const AT_REST: [&str; 3] = ["running", "stopped", "suspended"];
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A machine can be hit while it is looked at. More often than this in a row is a finding.
+/// A machine can be hit while it is looked at. After so many looks in a row it is left for the next comparison: each call
+/// that failed was explained by a fault, or is a finding already.
 const ATTEMPTS: usize = 4;
 
 impl Player<'_> {
@@ -37,20 +39,20 @@ impl Player<'_> {
         }
     }
 
-    /// Everything about one workspace, from outside and inside.
-    pub(super) fn check_one(&mut self, name: &str) {
+    /// Everything about one workspace, from outside and inside. False if it could not be compared, or was not as it must be.
+    pub(super) fn check_one(&mut self, name: &str) -> bool {
         let mut differences = Vec::new();
         for _ in 0..ATTEMPTS {
             if !self.ensure_running(name) {
-                return;
+                return false;
             }
             let Some(seen) = self.look_inside(name) else { continue };
-            let Some(workspace) = self.workspaces.get_mut(name) else { return };
+            let Some(workspace) = self.workspaces.get_mut(name) else { return false };
             match workspace.judge_contents(&seen) {
                 Ok(()) => {
                     self.site.journal.count_check();
                     self.check_forwards(name);
-                    return;
+                    return true;
                 }
                 Err(found) => differences = found,
             }
@@ -64,6 +66,7 @@ impl Player<'_> {
             self.lost(&format!("{name}: {}", differences.join("; ")));
             self.accept_what_is_there(name);
         }
+        false
     }
 
     /// After a finding the model takes over what is there, so that one loss is told once.
@@ -188,6 +191,7 @@ impl Player<'_> {
                 .iter()
                 .map(|one| (text(&one["name"]), one["has_memory"].as_bool().unwrap_or(false)))
                 .collect(),
+            ledger_was_lost: self.site.ledger_was_lost.load(Ordering::Acquire),
         };
         let Some(workspace) = self.workspaces.get_mut(name) else { return };
         for difference in workspace.judge_info(&info) {

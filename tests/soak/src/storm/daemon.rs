@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use agentiso_testkit::Process;
@@ -22,6 +23,9 @@ const ATTEMPTS: u32 = 8;
 
 /// A polite end stops all machines first.
 const STOPPED_WITHIN: Duration = Duration::from_secs(120);
+
+/// The daemon writes what it could not write with the next change that any client makes.
+const CAUGHT_UP_AFTER: Duration = Duration::from_secs(10);
 
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -142,8 +146,12 @@ impl Storm<'_> {
         started
     }
 
-    /// What the ledger says is in the workspaces' directories too, so nothing may be lost.
+    /// What the ledger says is in the workspaces' directories too, so nothing may be lost. After a write that failed the
+    /// directories may lag behind the ledger, so it is left alone until they have caught up.
     pub(super) fn damage_ledger(&self, damage: Damage, choice: u64) -> bool {
+        if self.site.weather.writes_failed_since(Instant::now() - CAUGHT_UP_AFTER) {
+            return false;
+        }
         let Some(daemon) = self.site.host.daemon() else { return false };
         let _spell = self.site.weather.begin(Spell::Restart);
         let damaged = {
@@ -151,6 +159,7 @@ impl Storm<'_> {
             self.end(&daemon, Signal::KILL, GONE_WITHIN);
             let file = self.site.host.state_file();
             let old = std::fs::read(&file).unwrap_or_default();
+            self.site.ledger_was_lost.store(true, Ordering::Release);
             std::fs::write(&file, damaged(old, damage, choice)).is_ok()
         };
         self.wait_for_answer();

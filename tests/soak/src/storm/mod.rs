@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::growth::Growth;
 use crate::journal::Kind;
 use crate::panics::Panics;
-use crate::plan::{Fault, Strike, Strikes};
+use crate::plan::{Fault, Strike, Strikes, spares_daemon};
 use crate::site::{Site, pause};
 
 /// If the clients' operations take longer than this, the next fault does not wait for them.
@@ -26,16 +26,21 @@ pub(crate) struct Storm<'a> {
     strikes: Strikes,
     pub(crate) growth: Growth,
     panics: Panics,
+    begun: Instant,
 }
 
 impl<'a> Storm<'a> {
     pub(crate) fn new(site: &'a Site, strikes: Strikes) -> Self {
-        Self { site, strikes, growth: Growth::default(), panics: Panics::default() }
+        Self { site, strikes, growth: Growth::default(), panics: Panics::default(), begun: Instant::now() }
     }
 
     pub(crate) fn rage(&mut self) {
         while !self.site.is_over() {
             let strike = self.strikes.next();
+            if strike.fault.ends_daemon() && spares_daemon(self.begun.elapsed()) {
+                self.note(&format!("{:?} is left out", strike.fault));
+                continue;
+            }
             self.wait(strike.after);
             if self.site.is_over() {
                 break;
