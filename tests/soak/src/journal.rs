@@ -34,6 +34,7 @@ struct Inner {
     deeds: BTreeMap<String, u64>,
     faults: BTreeMap<String, u64>,
     checks: u64,
+    most_workspaces: usize,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Counts {
     pub(crate) deeds: BTreeMap<String, u64>,
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) checks: u64,
+    /// As the server listed them at one time.
+    pub(crate) most_workspaces: usize,
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -63,6 +66,7 @@ impl Journal {
             deeds: BTreeMap::new(),
             faults: BTreeMap::new(),
             checks: 0,
+            most_workspaces: 0,
         };
         Ok(Self { dir: dir.to_owned(), begun: Instant::now(), inner: Mutex::new(inner) })
     }
@@ -101,12 +105,19 @@ impl Journal {
         self.inner().checks += 1;
     }
 
+    /// The server listed so many workspaces.
+    pub(crate) fn saw_workspaces(&self, there: usize) {
+        let most = &mut self.inner().most_workspaces;
+        *most = there.max(*most);
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let inner = self.inner();
         Counts {
             deeds: inner.deeds.clone(),
             faults: inner.faults.clone(),
             checks: inner.checks,
+            most_workspaces: inner.most_workspaces,
             findings: inner.findings.clone(),
         }
     }

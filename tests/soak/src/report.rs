@@ -10,6 +10,7 @@ use crate::site::Settings;
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     pub(crate) settings: &'a Settings,
+    pub(crate) jail: &'a str,
     pub(crate) counts: &'a Counts,
     pub(crate) took: Duration,
     pub(crate) highest_daemon_kb: u64,
@@ -25,11 +26,12 @@ impl Report<'_> {
     }
 
     pub(crate) fn text(&self) -> String {
-        let Settings { seed, minutes, clients, workspaces, .. } = self.settings;
+        let Settings { seed, minutes, clients, backend, .. } = self.settings;
+        let (jail, workspaces) = (self.jail, self.counts.most_workspaces);
         let mut text = format!(
-            "| seed | minutes | clients | workspaces at most | operations | comparisons | faults | lost | leaked | unexpected errors |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n\
-             | {seed} | {minutes} | {clients} | {workspaces} | {} | {} | {} | {} | {} | {} |\n",
+            "| seed | minutes | backend | jail | clients | workspaces at most | operations | comparisons | faults | lost | leaked | unexpected errors |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|---|\n\
+             | {seed} | {minutes} | {backend} | {jail} | {clients} | {workspaces} | {} | {} | {} | {} | {} | {} |\n",
             self.counts.deeds.values().sum::<u64>(),
             self.counts.checks,
             self.counts.faults.values().sum::<u64>(),
@@ -79,16 +81,18 @@ mod tests {
             evidence: "x".into(),
         };
         let lost = Finding { kind: Kind::Lost, text: "c0: file f1".to_owned() };
-        let mut counts = Counts { checks: 5, findings: vec![lost], ..Counts::default() };
+        let mut counts = Counts { checks: 5, most_workspaces: 9, findings: vec![lost], ..Counts::default() };
         counts.deeds.insert("Create".to_owned(), 4);
         counts.faults.insert("daemon killed".to_owned(), 3);
         let report = Report {
             settings: &settings,
+            jail: "landlock",
             counts: &counts,
             took: Duration::from_secs(130),
             highest_daemon_kb: 2048,
         };
-        assert!(report.text().contains("| 7 | 2 | 3 | 12 | 4 | 5 | 3 | 1 | 0 | 0 |"), "{}", report.text());
+        let row = "| 7 | 2 | gateway | landlock | 3 | 9 | 4 | 5 | 3 | 1 | 0 | 0 |";
+        assert!(report.text().contains(row), "{}", report.text());
         assert!(!report.is_clean());
         assert!(Report { counts: &Counts::default(), ..report }.is_clean());
     }

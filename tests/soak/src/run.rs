@@ -25,6 +25,7 @@ const MOST_NEW_DESCRIPTORS: usize = 16;
 pub(crate) fn run(settings: &Settings) -> Result<(String, bool)> {
     let begun = Instant::now();
     let site = Site::open(settings, Journal::create(&settings.evidence)?)?;
+    let jail = jail(&site);
     let before = Inventory::take();
     site.host.cli_ok(&["ps"]);
     let descriptors = descriptors(&site);
@@ -37,7 +38,7 @@ pub(crate) fn run(settings: &Settings) -> Result<(String, bool)> {
     let highest_daemon_kb = storm.growth.highest_kb();
     site.keep_evidence();
     let counts = site.journal.counts();
-    let report = Report { settings, counts: &counts, took: begun.elapsed(), highest_daemon_kb };
+    let report = Report { settings, jail: &jail, counts: &counts, took: begun.elapsed(), highest_daemon_kb };
     let text = report.text();
     std::fs::write(site.journal.dir.join("report.md"), &text)?;
     let is_clean = report.is_clean();
@@ -75,6 +76,15 @@ fn weather_and_clients<'a>(site: &'a Site, settings: &Settings) -> Storm<'a> {
         ends.into_iter().for_each(|end| drop(end.join()));
     });
     storm
+}
+
+/// What holds each QEMU on this host, in the words of `agentiso check`.
+fn jail(site: &Site) -> String {
+    let output = site.host.cli(&["check", "--json"]);
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let checks = answer["checks"].as_array().cloned().unwrap_or_default();
+    let detail = checks.iter().find(|check| check["name"] == "jail").and_then(|jail| jail["detail"].as_str());
+    detail.and_then(|detail| detail.split(':').next()).unwrap_or("not known").to_owned()
 }
 
 /// A defect of the soak itself is a finding too, and does not end the run.

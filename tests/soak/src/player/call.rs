@@ -28,6 +28,9 @@ const NOT_YET: [&str; 3] = ["still_attaching", "busy", "host_memory"];
 /// What the server says to a call whose client has hung up, if there is still time to say it.
 const CANCELLED: &str = "the request was cancelled";
 
+/// Calls that every deed may begin or end with, and that are no deed themselves.
+const LOOKS: [&str; 3] = ["workspace_info", "workspace_list", "workspace_start"];
+
 /// What a call is about, so that its failure can be explained.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About<'b> {
@@ -87,6 +90,7 @@ impl Player<'_> {
         let since = Instant::now();
         let Some(client) = self.connection() else { return Answer::Cut };
         let sent = Instant::now();
+        self.acted |= !LOOKS.contains(&tool);
         let pending = client.start_tool(tool, arguments.clone());
         let reply = loop {
             if let Some(reply) = pending.wait_for(LOOK_EVERY) {

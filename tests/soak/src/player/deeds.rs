@@ -31,8 +31,11 @@ impl Player<'_> {
             let deed = self.possible(intent.deed);
             self.note(&format!("-- {:?}, {deed:?}", intent.deed));
             let calm_since = Instant::now();
+            self.acted = false;
             self.carry_out(deed, intent.choice);
-            if deed.is_fault() {
+            if !self.acted {
+                self.note("nothing was done");
+            } else if deed.is_fault() {
                 self.site.journal.count_fault(&format!("{deed:?}"));
             } else {
                 self.site.journal.count_deed(format!("{deed:?}"));

@@ -35,6 +35,8 @@ pub(crate) struct Player<'a> {
     /// For contents and samples, so that they do not shift the plan.
     rng: Rng,
     made: u64,
+    /// Whether a call went out that does more than look, since this was last set back.
+    acted: bool,
     workspaces: BTreeMap<String, Workspace>,
     team: Option<Team>,
 }
@@ -49,6 +51,7 @@ impl<'a> Player<'a> {
             intents: Intents::of(seed, index),
             rng: Rng::stream(seed, &format!("contents {index}")),
             made: 0,
+            acted: false,
             workspaces: BTreeMap::new(),
             team: None,
         }

@@ -15,6 +15,7 @@ impl Storm<'_> {
     pub(super) fn machines(&self) -> Vec<(String, Process)> {
         let output = self.site.host.cli(&["ps", "--json"]);
         let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        self.site.journal.saw_workspaces(list.as_array().map_or(0, Vec::len));
         let machine = |one: &serde_json::Value| {
             let short = one["workspace_id"].as_str()?.get(..8)?.to_owned();
             let pid = i32::try_from(one["pid"].as_i64()?).ok()?;

@@ -113,6 +113,8 @@ impl<'a> Storm<'a> {
         loop {
             let output = self.site.host.cli(&["ps", "--json"]);
             if output.status.success() {
+                let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+                self.site.journal.saw_workspaces(list.as_array().map_or(0, Vec::len));
                 return;
             }
             if begun.elapsed() > ANSWERS_WITHIN {
