@@ -59,13 +59,13 @@ pub(crate) struct Info {
 const KEPT: &str = "recovered-";
 
 impl Workspace {
-    pub(crate) fn new(id: &str, ip: &str, contents: Contents, policy: Policy) -> Self {
+    pub(crate) fn new(id: &str, ip: &str, contents: Contents, policies: Vec<Policy>) -> Self {
         Self {
             id: id.to_owned(),
             ip: ip.to_owned(),
             contents: vec![contents],
             snapshots: BTreeMap::new(),
-            policies: vec![policy],
+            policies,
             forwards: BTreeMap::new(),
             unfinished: 0,
             kept: BTreeSet::new(),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn workspace() -> Workspace {
-        Workspace::new("0123456789", "10.0.0.2", Contents::default(), closed())
+        Workspace::new("0123456789", "10.0.0.2", Contents::default(), vec![closed()])
     }
 
     fn info() -> Info {

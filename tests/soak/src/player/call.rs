@@ -26,7 +26,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(300);
 const NOT_YET: [&str; 3] = ["still_attaching", "busy", "host_memory"];
 
 /// What the server says to a call whose client has hung up, if there is still time to say it.
-const CANCELLED: &str = "the request was cancelled";
+pub(super) const CANCELLED: &str = "the request was cancelled";
 
 /// Calls that every deed may begin or end with, and that are no deed themselves.
 const LOOKS: [&str; 3] = ["workspace_info", "workspace_list", "workspace_start"];

@@ -8,6 +8,7 @@ use agentiso_testkit::{Client, RpcReply};
 use serde_json::json;
 
 use super::Player;
+use super::call::CANCELLED;
 use crate::panics::panics_told;
 use crate::site::pause;
 
@@ -105,6 +106,8 @@ impl Player<'_> {
                         return true;
                     }
                 }
+                // The server ends, or the connection does.
+                Some(RpcReply::Error { message, .. }) if message == CANCELLED => return false,
                 Some(RpcReply::Error { code, message }) => {
                     self.unexpected(&format!("adopt {name}: rpc {code}: {message}"), begun);
                     return true;

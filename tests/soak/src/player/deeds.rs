@@ -109,17 +109,17 @@ impl Player<'_> {
         let about = About { makes_machines: true, ..About::default() };
         match self.call("workspace_create", &json!({"name": name}), &about).done() {
             Some(result) => {
-                let policy = Policy { allow_internet: false, allowed_ports: Vec::new() };
-                self.enter(&name, &result.structured, Contents::default(), policy);
+                let closed = Policy { allow_internet: false, allowed_ports: Vec::new() };
+                self.enter(&name, &result.structured, Contents::default(), vec![closed]);
             }
             None => self.discard(&name),
         }
     }
 
-    /// Enters a workspace that an answer said is there.
-    pub(super) fn enter(&mut self, name: &str, answer: &Value, contents: Contents, policy: Policy) {
+    /// Enters a workspace that an answer said is there, with one of these policies.
+    pub(super) fn enter(&mut self, name: &str, answer: &Value, contents: Contents, policies: Vec<Policy>) {
         let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-        let workspace = Workspace::new(&text("workspace_id"), &text("ip"), contents, policy);
+        let workspace = Workspace::new(&text("workspace_id"), &text("ip"), contents, policies);
         self.site.own(self.index, name, workspace.short());
         self.workspaces.insert(name.to_owned(), workspace);
     }

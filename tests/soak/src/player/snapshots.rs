@@ -117,7 +117,7 @@ impl Player<'_> {
     pub(super) fn fork_as(&mut self, name: &str, snapshot: &str, kept: &Snapshot, new_name: &str) {
         let Some(source) = self.workspaces.get(name) else { return };
         let short = source.short().to_owned();
-        let Some(policy) = source.policies.first().cloned() else { return };
+        let policies = source.policies.clone();
         let since = Instant::now();
         let about = About { machine: Some(&short), makes_machines: true, ..About::default() };
         let arguments = json!({"workspace_id": name, "snapshot_name": snapshot, "new_name": new_name});
@@ -130,7 +130,7 @@ impl Player<'_> {
                         self.without_memory(&format!("fork of {snapshot} of {name}"), &result, since);
                     }
                 }
-                self.enter(new_name, &result.structured, contents, policy);
+                self.enter(new_name, &result.structured, contents, policies);
             }
             None => self.discard(new_name),
         }
