@@ -75,6 +75,8 @@ pub(crate) struct World {
     root: PathBuf,
     faults: Mutex<Vec<Fault>>,
     pub(crate) exits: Mutex<HashMap<i32, watch::Sender<Option<String>>>>,
+    /// Files that processes hold open until they end.
+    pub(crate) open_files: Mutex<HashMap<i32, fs::File>>,
     /// Told whenever a boot has begun to hang.
     pub(crate) hanging: Notify,
     /// Commands that were ever begun.
@@ -112,6 +114,7 @@ impl World {
             root,
             faults: Mutex::default(),
             exits: Mutex::default(),
+            open_files: Mutex::default(),
             hanging: Notify::new(),
             commands: AtomicU64::new(0),
             go: Notify::new(),
@@ -288,6 +291,7 @@ impl World {
 
     /// As `kill -9` from outside.
     pub(crate) fn kill(&self, pid: i32, reason: &str) {
+        drop(self.open_files.lock().unwrap().remove(&pid));
         let _ = fs::remove_file(self.process(pid));
         let _ = fs::remove_file(self.root.join("memory").join(pid.to_string()));
         if let Some(exit) = self.exits.lock().unwrap().get(&pid) {

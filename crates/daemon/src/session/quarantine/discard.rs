@@ -37,6 +37,8 @@ impl Session {
         for stray in strays.iter().filter(|stray| stray.id == id && !stray.is_template_build()) {
             shared.machines.end_stray(stray).await.map_err(failed)?;
         }
+        // Also where none ran: one that ended by itself has left its port, and nobody was told.
+        shared.network.strays_are_gone();
         let directory = shared.config.paths.workspace_data(&id);
         let discarded = tokio::task::spawn_blocking(move || files::discard_dir(&directory)).await;
         discarded.map_err(|_| OpError::ShuttingDown)?.map_err(|error| failed(error.to_string()))?;
