@@ -14,10 +14,11 @@ use agentiso_daemon::control::wire::{
 use agentiso_daemon::control::{
     ConnectError, Connected, ControlClient, ControlError, Hello, connect, connect_or_start,
 };
-use agentiso_daemon::{QuarantineItem, Recovered};
+use agentiso_daemon::{QuarantineItem, Recovered, share_directory};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::other_daemon;
 use crate::progress::Display;
 
 #[derive(Debug)]
@@ -289,10 +290,10 @@ fn unreachable(context: &Context, error: ConnectError) -> Failure {
         ConnectError::Socket { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Some("the daemon belongs to another user".to_owned())
         }
-        ConnectError::OtherState { .. } => Some(
-            "give this configuration a vm.run_dir of its own, or use the configuration of that daemon"
-                .to_owned(),
-        ),
+        ConnectError::OtherState { theirs, ours, .. } => {
+            let in_our_directory = theirs.as_ref().is_some_and(|theirs| share_directory(theirs, ours));
+            Some(other_daemon::hint(in_our_directory).to_owned())
+        }
         ConnectError::Prepare { .. } => Some("`agentiso check` says which directories are used".to_owned()),
         ConnectError::StartFailed { .. }
         | ConnectError::StartTimedOut { .. }

@@ -11,6 +11,7 @@ mod context;
 mod example_config;
 mod failure;
 mod machinery;
+mod other_daemon;
 mod output;
 mod pipe;
 mod processes;

@@ -16,6 +16,7 @@ mod daemon;
 mod error;
 pub mod fault;
 mod first_turn;
+mod found_daemon;
 mod git;
 mod guest;
 mod info;
@@ -48,6 +49,7 @@ pub use agentiso_net::bridge::{LogLack, try_flow_log};
 pub use agentiso_net::log::{FlowEvent, FlowRecord};
 pub use daemon::{Daemon, OpenError};
 pub use error::OpError;
+pub use found_daemon::{FoundDaemon, find_daemon, share_directory};
 pub use git::GitError;
 pub use guest::{ExecStream, Guest, Transferred};
 pub use info::{
@@ -67,7 +69,7 @@ pub use mcp_bridge::McpBridgeError;
 pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
 pub use registry::SessionKind;
-pub use run_dir::{Owner, RunDirError, foreign_owner};
+pub use run_dir::{Owner, RunDirError};
 pub use session::{
     BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
     QuarantineError, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent, Session,

@@ -94,12 +94,12 @@ fn owner_file(lock: &Path) -> PathBuf {
     lock.with_extension("owner")
 }
 
-fn served(lock: &Path) -> Option<String> {
+pub(crate) fn served(lock: &Path) -> Option<String> {
     let text = text_of(&mut File::open(owner_file(lock)).ok()?);
     text.lines().next().map(str::to_owned)
 }
 
-/// What is no text says nothing.
+/// A lock file that is not text is treated as empty.
 fn text_of(file: &mut File) -> String {
     let mut text = String::new();
     match file.take(MAX_TEXT).read_to_string(&mut text) {

@@ -15,6 +15,8 @@ use agentiso_host::strays;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
+use crate::found_daemon::share_directory;
+
 /// Two short lines; more is not read.
 const MAX_OWNER_BYTES: u64 = 8 * 1024;
 
@@ -54,7 +56,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// What is no text names nobody.
+    /// `None` if the file is not text.
     fn read(file: &File) -> Option<Self> {
         let mut text = String::new();
         file.take(MAX_OWNER_BYTES).read_to_string(&mut text).ok()?;
@@ -68,7 +70,7 @@ impl Owner {
 
     /// Whether it serves the same directory of workspaces. The state file in it may have another name since.
     fn is_of(&self, state_file: &str) -> bool {
-        Path::new(&self.state_file).parent() == Path::new(state_file).parent()
+        share_directory(&self.state_file, state_file)
     }
 }
 
@@ -114,14 +116,13 @@ impl RunDirLock {
     }
 }
 
-/// The daemon that runs in this run directory, if it serves another state directory.
-pub fn foreign_owner(paths: &Paths) -> Option<Owner> {
-    let file = File::open(owner_file(&paths.run)).ok()?;
+/// The daemon that runs in this run directory.
+pub(crate) fn owner_of(run: &Path) -> Option<Owner> {
+    let file = File::open(owner_file(run)).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(rustix::io::Errno::WOULDBLOCK) => {}
-        Ok(()) | Err(_) => return None,
+        Err(rustix::io::Errno::WOULDBLOCK) => Owner::read(&file),
+        Ok(()) | Err(_) => None,
     }
-    Owner::read(&file).filter(|owner| !owner.is_of(&identity(&paths.state_file)))
 }
 
 fn owner_file(run: &Path) -> PathBuf {
@@ -187,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_second_daemon_is_told_the_first_ones_state_file() {
+    fn second_daemon_learns_the_first_state_file() {
         let root = tempfile::tempdir().unwrap();
         let (one, two) = (paths(root.path(), "one"), paths(root.path(), "two"));
         let held = RunDirLock::acquire(&one).unwrap();
         let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
         assert!(refused.contains("one/state.json") && refused.contains("run_dir"), "{refused}");
-        assert!(foreign_owner(&two).unwrap().state_file.ends_with("one/state.json"));
-        assert_eq!(foreign_owner(&one), None);
+        assert!(owner_of(&two.run).unwrap().state_file.ends_with("one/state.json"));
         drop(held);
+        assert_eq!(owner_of(&two.run), None);
         assert!(RunDirLock::acquire(&two).is_ok(), "nothing of the first is left");
     }
 

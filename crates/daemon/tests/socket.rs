@@ -11,7 +11,9 @@ use std::time::Duration;
 use agentiso_core::lifecycle::PublicState;
 use agentiso_daemon::control::wire::{CreateParams, Event, ExecParams, ForkManyParams, ForkParams, Stream};
 use agentiso_daemon::control::{ConnectError, ControlClient, ControlError, Hello, Kind, Listener, connect};
-use agentiso_daemon::{Daemon, InstanceLock, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind};
+use agentiso_daemon::{
+    Daemon, FoundDaemon, InstanceLock, LogKind, McpHandler, McpOptions, Rung, Session, SessionKind,
+};
 use futures::future::BoxFuture;
 use support::{World, by_name, config, eventually, named, open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -290,6 +292,21 @@ async fn a_daemon_of_another_state_file_is_refused() {
     std::os::unix::fs::symlink(dir.path(), &link).unwrap();
     let linked = config(&link, &format!("[vm]\nrun_dir = {run:?}\n")).paths;
     connect(&linked, &Hello::control()).await.expect("the same state by another path");
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn renamed_state_file_is_told_from_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let (daemon, _serving) = serve(dir.path(), &world).await;
+    let mut renamed = daemon.config().paths.clone();
+    renamed.state_file = dir.path().join("ledger.json");
+    let error = connect(&renamed, &Hello::control()).await.unwrap_err().to_string();
+    assert!(error.contains("state_file was changed") && !error.contains("run_dir"), "{error}");
+    // What is seen without asking it agrees.
+    let found = agentiso_daemon::find_daemon(&renamed);
+    assert!(matches!(found, Some(FoundDaemon::Other { in_our_directory: true, .. })), "{found:?}");
     daemon.shutdown().await;
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agentiso_daemon::running_daemon;
+use agentiso_daemon::{FoundDaemon, find_daemon};
 use agentiso_mcp::Mcp;
 use clap::Subcommand;
 use serde_json::json;
@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::client::{self, Client};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::{output, runtime};
+use crate::{other_daemon, output, runtime};
 
 /// What is logged without RUST_LOG. The MCP library tells every message at the level of information.
 const DEFAULT_FILTER: &str = "info,rmcp=warn";
@@ -105,13 +105,22 @@ fn is_loggable(metadata: &Metadata<'_>) -> bool {
 }
 
 fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {
-    let holder = running_daemon(&context.config.paths.lock_file());
+    let paths = &context.config.paths;
+    let found = find_daemon(paths);
     let answer = runtime::block_on(async {
         match Client::open_running(context).await? {
             Some(mut client) => Ok(Some(client.control().status().await.map_err(client::refused)?)),
             None => Ok::<_, Failure>(None),
         }
     })??;
+    let holder = match found {
+        Some(FoundDaemon::Ours { pid }) => Some(pid),
+        Some(FoundDaemon::Other { owner, in_our_directory }) if answer.is_none() => {
+            let failure = Failure::new(other_daemon::sentence(paths, &owner));
+            return Err(failure.hint(other_daemon::hint(in_our_directory)));
+        }
+        Some(FoundDaemon::Other { .. }) | None => None,
+    };
     if arguments.json {
         output::json(&match &answer {
             Some(status) => json!(status),
@@ -129,7 +138,7 @@ fn status(context: &Context, arguments: &Status) -> Result<ExitCode, Failure> {
             if let Some(problem) = &status.host_problem {
                 output::line(&format!("machines: cannot run: {problem}"))?;
             }
-            output::line(&format!("log: {}", context.config.paths.daemon_log().display()))?;
+            output::line(&format!("log: {}", paths.daemon_log().display()))?;
         }
         (None, Some(pid)) => output::line(&format!("daemon: pid {pid} holds the lock but does not listen"))?,
         (None, None) => output::line("daemon: not running")?,

@@ -8,11 +8,13 @@ use std::process::ExitCode;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::lifecycle::{Phase, PublicState};
 use agentiso_daemon::ledger::{self, Found, LedgerDocument, Mended, StoredWorkspace};
+use agentiso_daemon::{FoundDaemon, find_daemon};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::failure::{Failure, chain};
+use crate::other_daemon;
 use crate::output;
 use crate::processes;
 use crate::quarantine::{self, Quarantined};
@@ -39,6 +41,9 @@ struct Status {
     problem: Option<String>,
     saved_at: Option<Timestamp>,
     daemon_pid: Option<u32>,
+    /// A daemon of another state file, which keeps one of this state file from running or from being reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_daemon: Option<String>,
     /// What connects the workspaces.
     network: &'static str,
     workspaces: Vec<Row>,
@@ -77,14 +82,21 @@ pub(crate) fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode, 
         Err(error) => (None, Some(chain(&error))),
     };
     let exists = document.is_some();
+    let paths = &context.config.paths;
+    let (daemon_pid, other_daemon) = match find_daemon(paths) {
+        Some(FoundDaemon::Ours { pid }) => (Some(pid), None),
+        Some(FoundDaemon::Other { owner, .. }) => (None, Some(other_daemon::sentence(paths, &owner))),
+        None => (None, None),
+    };
     let status = Status {
         state_file: path.display().to_string(),
         problem,
         saved_at: document.as_ref().map(|document| document.saved_at),
-        daemon_pid: agentiso_daemon::running_daemon(&context.config.paths.lock_file()),
+        daemon_pid,
+        other_daemon,
         network: context.config.network.backend.chosen().as_str(),
         mended: document.as_ref().and_then(|document| document.mended.clone()),
-        quarantine: quarantine::found(&context.config.paths),
+        quarantine: quarantine::found(paths),
         workspaces: document.map(rows).unwrap_or_default(),
     };
     if arguments.json {
@@ -121,9 +133,10 @@ fn row(id: WorkspaceId, stored: StoredWorkspace) -> Row {
 
 fn print(status: &Status, path: &Path, exists: bool) -> Result<(), Failure> {
     let now = Timestamp::now();
-    match status.daemon_pid {
-        Some(pid) => output::line(&format!("daemon: running, pid {pid}"))?,
-        None => output::line("daemon: not running")?,
+    match (status.daemon_pid, &status.other_daemon) {
+        (_, Some(other)) => output::line(&format!("daemon: {other}; see agentiso check"))?,
+        (Some(pid), None) => output::line(&format!("daemon: running, pid {pid}"))?,
+        (None, None) => output::line("daemon: not running")?,
     }
     output::line(&format!("network: {}", status.network))?;
     match (&status.problem, status.saved_at) {

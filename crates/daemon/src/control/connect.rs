@@ -21,9 +21,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::hello::{self, HELLO_DEADLINE, Hello, HelloError, Welcome};
 use super::ready::{self, ReadyReport};
+use crate::found_daemon::{FoundDaemon, find_daemon, share_directory};
 use crate::lock::running_daemon;
 use crate::own_log;
-use crate::run_dir;
+use crate::run_dir::{self, Owner};
 
 /// From starting a daemon to its socket. It answers before it has looked at machines, so this is for hosts that
 /// are nearly standing still.
@@ -64,9 +65,8 @@ pub enum ConnectError {
     #[error("the daemon refused the connection: {reason}")]
     Refused { reason: String },
     #[error(
-        "the daemon that listens at {path} (pid {pid}) serves {}, and not {ours}: two configurations share one \
-         vm.run_dir",
-        serving(.theirs)
+        "the daemon that listens at {path} (pid {pid}) serves {}, and not {ours}: {}",
+        serving(.theirs), mistake(.theirs, .ours)
     )]
     OtherState { path: PathBuf, pid: u32, theirs: Option<String>, ours: String },
     #[error("{what} for the daemon: {source}")]
@@ -83,6 +83,13 @@ pub enum ConnectError {
 
 fn serving(state_file: &Option<String>) -> &str {
     state_file.as_deref().unwrap_or("another state file")
+}
+
+fn mistake(theirs: &Option<String>, ours: &str) -> &'static str {
+    match theirs {
+        Some(theirs) if share_directory(theirs, ours) => "server.state_file was changed while it ran",
+        Some(_) | None => "two configurations share one vm.run_dir",
+    }
 }
 
 /// Connects to a daemon that runs, and serves our state file.
@@ -170,11 +177,15 @@ pub async fn connect_or_start(
             settled => return settled,
         }
     }
-    match running_daemon(&paths.lock_file()) {
-        Some(pid) => {
-            let run = paths.run.display();
+    let run = paths.run.display();
+    match find_daemon(paths) {
+        Some(FoundDaemon::Ours { pid }) => {
             let reason =
                 format!("the daemon of this state file (pid {pid}) runs, but does not listen in {run}");
+            Err(ConnectError::StartFailed { reason })
+        }
+        Some(FoundDaemon::Other { owner: Owner { pid, state_file }, .. }) => {
+            let reason = format!("the daemon of {state_file} (pid {pid}) has this state directory or {run}");
             Err(ConnectError::StartFailed { reason })
         }
         None => Err(ConnectError::StartTimedOut { log: paths.daemon_log() }),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use agentiso_core::config::{self, Backend, InitMode};
-use agentiso_daemon::{foreign_owner, running_daemon};
+use agentiso_daemon::{FoundDaemon, find_daemon, running_daemon};
 use agentiso_host::boot::IMAGE_INIT;
 use agentiso_host::cgroup::Place;
 use agentiso_host::jail::{self, Jail};
@@ -27,7 +27,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::machinery::{self, BootFiles};
-use crate::{output, runtime};
+use crate::{other_daemon, output, runtime};
 use report::{Outcome, Picked, Verdict};
 use side_channels::HostSetup;
 
@@ -285,17 +285,13 @@ fn cgroups(context: &Context) -> Outcome {
 
 fn daemon(context: &Context) -> Outcome {
     let paths = &context.config.paths;
-    if let Some(owner) = foreign_owner(paths) {
-        let detail = format!(
-            "{} is used by the daemon of {} (pid {})",
-            paths.run.display(),
-            owner.state_file,
-            owner.pid
-        );
-        return Outcome::failed("daemon", detail, "give this configuration a vm.run_dir of its own");
-    }
-    match running_daemon(&paths.lock_file()) {
-        Some(pid) => Outcome::ok("daemon", format!("running, pid {pid}")),
+    match find_daemon(paths) {
+        Some(FoundDaemon::Other { owner, in_our_directory }) => Outcome::failed(
+            "daemon",
+            other_daemon::sentence(paths, &owner),
+            other_daemon::hint(in_our_directory),
+        ),
+        Some(FoundDaemon::Ours { pid }) => Outcome::ok("daemon", format!("running, pid {pid}")),
         None => Outcome::ok("daemon", "not running; the first command that needs it starts it"),
     }
 }

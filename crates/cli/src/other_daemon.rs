@@ -1,0 +1,20 @@
+//! What is said of a daemon that serves another state file than this configuration names.
+
+use agentiso_core::config::Paths;
+use agentiso_daemon::Owner;
+
+pub(crate) fn sentence(paths: &Paths, owner: &Owner) -> String {
+    let Owner { pid, state_file } = owner;
+    format!("the daemon of {state_file} (pid {pid}) runs, and not one of {}", paths.state_file.display())
+}
+
+/// `in_our_directory`: its state file is in the directory of ours, and one lock is for both.
+pub(crate) fn hint(in_our_directory: bool) -> &'static str {
+    match in_our_directory {
+        true => {
+            "stop that daemon with the configuration it was started with (`agentiso daemon stop`), or set \
+             server.state_file back"
+        }
+        false => "give this configuration a vm.run_dir of its own, or use the configuration of that daemon",
+    }
+}

@@ -1,0 +1,113 @@
+//! Which daemon runs, as one can see without asking it: by the locks it holds and by what it wrote beside them.
+
+use std::path::Path;
+
+use agentiso_core::config::Paths;
+
+use crate::lock::{running_daemon, served};
+use crate::run_dir::{Owner, identity, owner_of};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoundDaemon {
+    /// It serves the state file of this configuration.
+    Ours { pid: u32 },
+    /// It serves another one, but has the run directory or the state directory of this configuration.
+    Other {
+        owner: Owner,
+        /// See [`share_directory`].
+        in_our_directory: bool,
+    },
+}
+
+/// Agrees with what connecting says: whoever has the run directory is asked first, because it is the one that listens there.
+pub fn find_daemon(paths: &Paths) -> Option<FoundDaemon> {
+    let ours = identity(&paths.state_file);
+    let other = |owner: Owner| {
+        let in_our_directory = share_directory(&owner.state_file, &ours);
+        FoundDaemon::Other { owner, in_our_directory }
+    };
+    if let Some(owner) = owner_of(&paths.run).filter(|owner| owner.state_file != ours) {
+        return Some(other(owner));
+    }
+    let lock = paths.lock_file();
+    let pid = running_daemon(&lock)?;
+    Some(match served(&lock).filter(|theirs| *theirs != ours) {
+        Some(state_file) => other(Owner { pid, state_file }),
+        None => FoundDaemon::Ours { pid },
+    })
+}
+
+/// Whether two state files, by their identities, are in one directory. Then one lock is for both, and another run directory
+/// helps neither.
+pub fn share_directory(one: &str, other: &str) -> bool {
+    Path::new(one).parent() == Path::new(other).parent()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::lock::InstanceLock;
+    use crate::run_dir::RunDirLock;
+
+    /// Those of a state file below `root`.
+    fn paths(root: &Path, state_file: &str, run: &str) -> Paths {
+        let (state_file, run) = (root.join(state_file), root.join(run));
+        fs::create_dir_all(state_file.parent().unwrap()).unwrap();
+        fs::create_dir_all(&run).unwrap();
+        let text = format!("[server]\nstate_file = {state_file:?}\n[vm]\nrun_dir = {run:?}\n");
+        let dirs = agentiso_core::config::UserDirs {
+            uid: 1000,
+            home: root.into(),
+            state_home: None,
+            runtime_dir: None,
+        };
+        agentiso_core::config::Config::parse(&text, &dirs).unwrap().paths
+    }
+
+    /// What a daemon holds while it runs.
+    fn run(paths: &Paths) -> (InstanceLock, RunDirLock) {
+        let state_file = identity(&paths.state_file);
+        let lock = InstanceLock::acquire_for(&paths.lock_file(), "daemon", Some(&state_file)).unwrap();
+        (lock, RunDirLock::acquire(paths).unwrap())
+    }
+
+    /// What is served in place of our state file, and whether it is in the same directory.
+    fn served_instead(paths: &Paths) -> (String, bool) {
+        match find_daemon(paths) {
+            Some(FoundDaemon::Other { owner, in_our_directory }) => (owner.state_file, in_our_directory),
+            found => panic!("{found:?}"),
+        }
+    }
+
+    #[test]
+    fn own_daemon_is_found_while_it_runs() {
+        let root = tempfile::tempdir().unwrap();
+        let one = paths(root.path(), "one/state.json", "run");
+        assert_eq!(find_daemon(&one), None);
+        let held = run(&one);
+        assert_eq!(find_daemon(&one), Some(FoundDaemon::Ours { pid: std::process::id() }));
+        drop(held);
+        assert_eq!(find_daemon(&one), None);
+    }
+
+    #[test]
+    fn renamed_state_file_has_another_daemon() {
+        let root = tempfile::tempdir().unwrap();
+        let one = paths(root.path(), "one/state.json", "run");
+        let _held = run(&one);
+        for run in ["run", "other-run"] {
+            let (theirs, in_our_directory) = served_instead(&paths(root.path(), "one/ledger.json", run));
+            assert!(theirs.ends_with("one/state.json") && in_our_directory, "{theirs}");
+        }
+    }
+
+    #[test]
+    fn shared_run_directory_has_another_daemon() {
+        let root = tempfile::tempdir().unwrap();
+        let _held = run(&paths(root.path(), "one/state.json", "run"));
+        let (theirs, in_our_directory) = served_instead(&paths(root.path(), "two/state.json", "run"));
+        assert!(theirs.ends_with("one/state.json") && !in_our_directory, "{theirs}");
+    }
+}
