@@ -1,7 +1,7 @@
 //! How often costly calls may be made: a bucket of calls per category, for the whole server.
 //!
-//! A bucket is one instant: when it will be full again. A call moves that instant on by the time it takes to refill what
-//! it took, and is refused if the bucket would have to be emptier than empty. So nothing has to tick. Buckets are not
+//! A bucket is a time: how long it takes to be full again, as of an instant. A call adds the time that it takes to refill
+//! what it took, and is refused if the bucket would have to be emptier than empty. So nothing has to tick. Buckets are not
 //! stored: a restart refills them.
 
 use std::collections::BTreeMap;
@@ -63,9 +63,23 @@ pub struct RateLimited {
     pub wait_secs: u64,
 }
 
-/// When each bucket is full again. One that is not there is full.
+/// What each bucket lacks. One that is not there is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RateLevels(BTreeMap<RateCategory, Timestamp>);
+pub struct RateLevels(BTreeMap<RateCategory, Level>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Level {
+    missing: SignedDuration,
+    as_of: Timestamp,
+}
+
+impl Level {
+    /// A clock that was set back has gone on by nothing: the bucket fills from now on, by the clock as it is now.
+    fn at(self, now: Timestamp) -> Self {
+        let passed = now.duration_since(self.as_of).max(SignedDuration::ZERO);
+        Self { missing: (self.missing - passed).max(SignedDuration::ZERO), as_of: now }
+    }
+}
 
 impl RateLevels {
     /// Takes `calls` out of a bucket, all or none. More than a bucket holds are let through when it is full, and are
@@ -85,18 +99,16 @@ impl RateLevels {
         let refill = |calls: u32| {
             SignedDuration::from_nanos(60_000_000_000 * i64::from(calls) / i64::from(per_minute))
         };
-        // A clock that was set back must not close the bucket for longer than it can take to fill.
-        let missing = match self.0.get(&category) {
-            Some(full_at) => full_at.duration_since(now).clamp(SignedDuration::ZERO, refill(2 * burst)),
-            None => SignedDuration::ZERO,
-        };
-        let short = missing + refill(calls.min(burst)) - refill(burst);
+        let full = Level { missing: SignedDuration::ZERO, as_of: now };
+        let level = self.0.entry(category).or_insert(full);
+        // Also if the call is refused: else a clock that was set back would fill nothing until it is where it was.
+        *level = level.at(now);
+        let short = level.missing + refill(calls.min(burst)) - refill(burst);
         if short > SignedDuration::ZERO {
             let wait_secs = u64::try_from(short.as_nanos()).unwrap_or(0).div_ceil(1_000_000_000);
             return Err(RateLimited { category, per_minute, wait_secs });
         }
-        let full_at = now.checked_add(missing + refill(calls)).unwrap_or(Timestamp::MAX);
-        self.0.insert(category, full_at);
+        level.missing += refill(calls);
         Ok(())
     }
 }
@@ -116,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_creates_at_once_then_one_every_twelve_seconds() {
+    fn creates_burst_to_20_then_refill() {
         let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
         let mut create = |second| levels.charge(RateCategory::Create, 1, &config, after(second));
         for _ in 0..20 {
@@ -179,11 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_closes_a_bucket_for_no_longer_than_it_takes_to_fill() {
+    fn clock_set_back_prolongs_no_wait() {
         let (config, mut levels) = (RateLimitConfig::default(), RateLevels::default());
-        assert_eq!(levels.charge(RateCategory::Create, 1, &config, after(1_000_000)), Ok(()));
-        let refused = levels.charge(RateCategory::Create, 1, &config, start()).unwrap_err();
-        assert!(refused.wait_secs <= 20 * 2 * 12, "{refused}");
+        let mut create = |second| levels.charge(RateCategory::Create, 1, &config, after(second));
+        assert_eq!(create(1_000_000), Ok(()));
+        for _ in 0..19 {
+            assert_eq!(create(0), Ok(()), "one earlier create is one of twenty");
+        }
+        assert_eq!(create(0).unwrap_err().wait_secs, 12);
+        // Set back once more, while calls are refused.
+        assert_eq!(create(-1_000_000).unwrap_err().wait_secs, 12);
+        assert_eq!(create(-1_000_000 + 12), Ok(()));
     }
 
     proptest! {
