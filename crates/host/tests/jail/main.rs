@@ -31,7 +31,7 @@ async fn a_jailed_program_of_roots_reaches_nothing_else() {
 
 /// Root plays an ordinary user, in a process that has given up everything.
 #[tokio::test]
-async fn a_jailed_program_of_a_users_reaches_nothing_else() {
+async fn user_jail_confines_a_program() {
     if !is_root() {
         World::new(Jail::UserNamespace).play().await;
         return;
@@ -99,7 +99,7 @@ async fn played_by_an_ordinary_user_under_landlock() {
 
 /// A QEMU that needs a shell, which is not in the jail.
 #[tokio::test]
-async fn a_required_jail_that_cannot_be_had_is_refused() {
+async fn unavailable_required_jail_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);

@@ -34,6 +34,7 @@ pub(crate) enum Attempt {
     Chroot,
     HaveCapabilities,
     GainPrivileges,
+    ExceedLimits,
     CountProcesses,
 }
 
@@ -98,6 +99,7 @@ impl Attempt {
                 let fixed = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) };
                 if fixed == 1 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
             }
+            Self::ExceedLimits => limits(),
             // It is the first process of its own, and there is no other.
             Self::CountProcesses => {
                 if std::process::id() == 1 {
@@ -112,6 +114,21 @@ impl Attempt {
 
 fn told(result: libc::c_long) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Succeeds if it may write core files, have message queues, or open more files than QEMU needs.
+fn limits() -> io::Result<()> {
+    const FILES: u64 = 4096;
+    for (resource, most) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_MSGQUEUE, 0), (libc::RLIMIT_NOFILE, FILES)]
+    {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel writes one limit.
+        told(unsafe { libc::getrlimit(resource, &raw mut limit) }.into())?;
+        if limit.rlim_max > most {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 /// Succeeds if there is a capability in any of the sets, or one that could be had.

@@ -122,6 +122,7 @@ impl World {
             ("changes its root", Attempt::Chroot),
             ("has capabilities", Attempt::HaveCapabilities),
             ("gains privileges", Attempt::GainPrivileges),
+            ("exceeds its limits", Attempt::ExceedLimits),
         ];
         if self.jail != Jail::Landlock {
             // It shares the host's numbers of processes; what it must not do with them is above.
