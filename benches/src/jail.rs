@@ -7,13 +7,16 @@ use agentiso_testkit::{Client, TestHost, TestWorkspace};
 use anyhow::Result;
 
 use crate::figures::{Figures, Key, Measured};
+use crate::machine_line::Rung;
 use crate::samples::timed;
-use crate::setup::{Setup, WARM_UP};
+use crate::setup::{Setup, WARM_UP, expect_rung_of};
+use crate::snapshots::mark;
 
 const SNAPSHOT: &str = "memory";
 
 /// A server whose machines are in the jail, or are not, and its times.
 struct Side<'a> {
+    host: &'a TestHost,
     client: &'a Client,
     source: TestWorkspace<'a>,
     creates: Vec<Duration>,
@@ -22,28 +25,37 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(client: &'a Client) -> Self {
+    fn new(host: &'a TestHost, client: &'a Client) -> Result<Self> {
         let source = client.workspace();
+        mark::leave(&source);
         source.snapshot_with_memory(SNAPSHOT);
-        let mut side = Self { client, source, creates: Vec::new(), forks: Vec::new(), execs: Vec::new() };
+        let (creates, forks, execs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut side = Self { host, client, source, creates, forks, execs };
         // The first of each reads what the next ones find in memory.
-        side.create();
-        side.fork();
+        side.create()?;
+        side.fork()?;
         (0..WARM_UP).for_each(|_| side.exec());
         (side.creates, side.forks, side.execs) = (Vec::new(), Vec::new(), Vec::new());
-        side
+        Ok(side)
     }
 
-    fn create(&mut self) {
+    /// One that began in another way than the others would be most of the difference.
+    fn create(&mut self) -> Result<()> {
         let (made, time) = timed(|| first_answer(self.client.workspace()));
+        let began = expect_rung_of(self.host, &made.id, Rung::ImageTemplate);
         made.destroy();
+        began?;
         self.creates.push(time);
+        Ok(())
     }
 
-    fn fork(&mut self) {
+    fn fork(&mut self) -> Result<()> {
         let (made, time) = timed(|| first_answer(self.source.fork(SNAPSHOT)));
+        let began = mark::expect(&made, true);
         made.destroy();
+        began?;
         self.forks.push(time);
+        Ok(())
     }
 
     fn exec(&mut self) {
@@ -59,12 +71,13 @@ fn first_answer(workspace: TestWorkspace<'_>) -> TestWorkspace<'_> {
 pub(crate) fn measure(setup: &Setup) -> Result<Figures> {
     let hosts = [setup.host("[vm]\njail = \"required\"\n"), setup.host("[vm]\njail = \"off\"\n")];
     let clients = hosts.each_ref().map(TestHost::client);
-    let mut sides = clients.each_ref().map(Side::new);
+    let [jailed, open] = [0, 1].map(|at: usize| Side::new(&hosts[at], &clients[at]));
+    let mut sides = [jailed?, open?];
     for round in 0..setup.runs.jailed {
         // Neither is always the one that comes first.
         for at in [round % 2, (round + 1) % 2] {
-            sides[at].create();
-            sides[at].fork();
+            sides[at].create()?;
+            sides[at].fork()?;
         }
     }
     for round in 0..setup.runs.round_trips {

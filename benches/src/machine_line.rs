@@ -41,6 +41,11 @@ impl MachineLine {
         value.map(String::as_str).with_context(|| format!("the machine was started without {name}"))
     }
 
+    /// Whether it is the machine of this workspace.
+    pub(crate) fn is_of(&self, workspace_id: &str) -> bool {
+        self.option("-name").is_ok_and(|name| name.ends_with(workspace_id))
+    }
+
     /// The board, without what only our memory files need.
     pub(crate) fn board(&self) -> Result<String> {
         let words = self.option("-machine")?.split(',').filter(|word| !word.starts_with("memory-backend="));

@@ -144,7 +144,18 @@ pub(crate) fn only_machine(host: &TestHost) -> Result<MachineLine> {
 
 /// A figure is only worth its name if the machine began as the name says. Why it did not, the daemon's log may tell.
 pub(crate) fn expect_rung(host: &TestHost, wanted: Rung) -> Result<()> {
-    let rung = only_machine(host)?.rung()?;
+    expect(host, &only_machine(host)?, wanted)
+}
+
+/// The same of one machine among several.
+pub(crate) fn expect_rung_of(host: &TestHost, workspace_id: &str, wanted: Rung) -> Result<()> {
+    let lines = host.machines().into_iter().map(MachineLine::of);
+    let line = lines.flatten().find(|line| line.is_of(workspace_id));
+    expect(host, &line.with_context(|| format!("no machine of {workspace_id} runs"))?, wanted)
+}
+
+fn expect(host: &TestHost, line: &MachineLine, wanted: Rung) -> Result<()> {
+    let rung = line.rung()?;
     if rung == wanted {
         return Ok(());
     }

@@ -6,12 +6,12 @@ use anyhow::Result;
 /// On a file system in memory, which is checked.
 const MARK: &str = "/run/mark";
 
-pub(super) fn leave(workspace: &TestWorkspace<'_>) {
+pub(crate) fn leave(workspace: &TestWorkspace<'_>) {
     workspace.sh("grep -q ' /run tmpfs ' /proc/mounts");
     workspace.sh(&format!("touch {MARK}"));
 }
 
-pub(super) fn expect(workspace: &TestWorkspace<'_>, wanted: bool) -> Result<()> {
+pub(crate) fn expect(workspace: &TestWorkspace<'_>, wanted: bool) -> Result<()> {
     let found = workspace.exec(&format!("test -e {MARK}")).exit_code == 0;
     anyhow::ensure!(found == wanted, "the machine began {} memory", if found { "with" } else { "without" });
     Ok(())

@@ -3,6 +3,6 @@
 pub(crate) mod chain;
 pub(crate) mod forks;
 mod load;
-mod mark;
+pub(crate) mod mark;
 pub(crate) mod memory;
 pub(crate) mod restores;
