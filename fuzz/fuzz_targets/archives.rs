@@ -1,6 +1,6 @@
 //! Archives that anybody may have made against both readers of tar: directories that come from a guest, and root file
-//! systems that are imported as images. Nothing is written outside of the directory, and a tree that was unpacked
-//! is packed and unpacked again as the same.
+//! systems that are imported as images. Nothing is written outside of the directory, no link of a tree leads out of it,
+//! and a tree that was unpacked is packed and unpacked again as the same.
 //!
 //! The first byte of the input says which reader it is for.
 
@@ -14,6 +14,8 @@ use std::sync::LazyLock;
 
 use agentiso_tree::Links;
 use libfuzzer_sys::fuzz_target;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 /// What lies beside the directories that are written to.
 const OUTSIDE: &[u8] = b"nobody writes here";
@@ -49,6 +51,7 @@ fn tree(archive: &[u8]) {
     if agentiso_tree::unpack(archive, unpacked.as_fd(), MODES, Links::Inside).is_err() {
         return;
     }
+    no_link_leads_out(&unpacked, Path::new("."));
     let mut packed = Vec::new();
     // An ordinary user cannot read what it has no permission to read.
     if agentiso_tree::pack(unpacked, &mut packed).is_err() {
@@ -60,6 +63,22 @@ fn tree(archive: &[u8]) {
     let mut same = Vec::new();
     agentiso_tree::pack(again, &mut same).expect("what was unpacked is packed");
     assert!(packed == same, "a tree changes on its way");
+}
+
+/// The kernel is asked to follow every link and to leave the directory for none.
+fn no_link_leads_out(tree: &OwnedFd, below: &Path) {
+    let Ok(entries) = fs::read_dir(DIR.join("tree").join(below)) else { return };
+    for entry in entries {
+        let entry = entry.expect("an entry");
+        let (path, kind) = (below.join(entry.file_name()), entry.file_type().expect("its kind"));
+        if kind.is_dir() {
+            no_link_leads_out(tree, &path);
+        } else if kind.is_symlink() {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let followed = openat2(tree, &path, flags, Mode::empty(), ResolveFlags::BENEATH);
+            assert!(!matches!(followed, Err(Errno::XDEV)), "{path:?} leads out");
+        }
+    }
 }
 
 fn image(archive: &[u8]) {

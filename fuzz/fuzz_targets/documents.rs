@@ -10,10 +10,11 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use agentiso_core::config::{Config, UserDirs};
 use agentiso_daemon::control::wire::{Reply, Request};
-use agentiso_daemon::control::{Hello, Welcome};
+use agentiso_daemon::control::{Hello, HelloError, Welcome, read_hello, read_line};
 use agentiso_daemon::ledger::{self, Description, Found, LedgerDocument, TeamDescription};
 use agentiso_git::{BranchName, GitUrl, Status, redact};
 use agentiso_host::disk::qcow2_header::Header;
@@ -24,6 +25,7 @@ use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = std::env::temp_dir().join(format!("agentiso-fuzz-documents-{}", std::process::id()));
@@ -31,9 +33,12 @@ static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
     dir
 });
 
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));
+
 fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = data.split_first() else { return };
-    match which % 14 {
+    match which % 15 {
         0 => configuration(bytes),
         1 => same_again::<Request>(bytes),
         2 => same_again::<Reply>(bytes),
@@ -47,9 +52,36 @@ fuzz_target!(|data: &[u8]| {
         10 => git_text(bytes),
         11 => note(bytes),
         12 => same_again::<Description>(bytes),
-        _ => settles::<TeamDescription>(bytes),
+        13 => settles::<TeamDescription>(bytes),
+        _ => greeting(bytes),
     }
 });
+
+/// The first line of a connection is read, and not a byte after it.
+fn greeting(bytes: &[u8]) {
+    let line = bytes.split_inclusive(|byte| *byte == b'\n').next().filter(|line| line.ends_with(b"\n"));
+    RUNTIME.block_on(async {
+        let mut left = bytes;
+        match (read_line(&mut left).await, line) {
+            (Ok(read), Some(line)) => {
+                assert_eq!(read, line[..line.len() - 1]);
+                assert_eq!(left, &bytes[line.len()..]);
+            }
+            (Err(HelloError::Ended), None) | (Err(HelloError::TooLong), _) => {}
+            (other, _) => panic!("{other:?}"),
+        }
+        let mut left = bytes;
+        // Memory never keeps a reader waiting.
+        let hello = read_hello(&mut left, Duration::from_secs(60)).await;
+        assert!(!matches!(hello, Err(HelloError::TimedOut | HelloError::Io(_))), "{hello:?}");
+        if let Ok(hello) = hello {
+            let line = line.expect("a hello is a line");
+            assert_eq!(left, &bytes[line.len()..]);
+            let same: Hello = serde_json::from_slice(line).expect("it was read from this line");
+            assert_eq!(hello, same);
+        }
+    });
+}
 
 /// What is read is written and read again as the same.
 fn same_again<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {

@@ -92,7 +92,7 @@ pub enum HelloError {
     Ended,
     #[error("the greeting is longer than {MAX_HELLO_BYTES} bytes")]
     TooLong,
-    #[error("the greeting is not one: {0}")]
+    #[error("malformed greeting: {0}")]
     Malformed(#[from] serde_json::Error),
     #[error("no greeting came within {} s", HELLO_DEADLINE.as_secs())]
     TimedOut,
@@ -101,7 +101,7 @@ pub enum HelloError {
 }
 
 /// Reads one line and not a byte more: what follows belongs to whoever speaks next on the stream.
-pub(crate) async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, HelloError> {
+pub async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, HelloError> {
     let mut line = Vec::new();
     loop {
         let byte = match stream.read_u8().await {
@@ -119,7 +119,8 @@ pub(crate) async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<V
     }
 }
 
-pub(crate) async fn read_hello(
+/// Of whoever connects.
+pub async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
     deadline: Duration,
 ) -> Result<Hello, HelloError> {

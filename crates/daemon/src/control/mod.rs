@@ -26,6 +26,6 @@ pub mod wire;
 
 pub use client::{ControlClient, ControlError};
 pub use connect::{ConnectError, Connected, DaemonCommand, connect, connect_or_start};
-pub use hello::{Hello, HelloError, Kind, Welcome};
+pub use hello::{Hello, HelloError, Kind, Welcome, read_hello, read_line};
 pub use listener::{BindError, Listener};
 pub use ready::{Readiness, ReadyReport};
