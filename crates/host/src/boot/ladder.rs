@@ -217,7 +217,7 @@ impl Ladder<'_> {
         {
             return Err(BootError::NotRooted);
         }
-        let agent = launched.root(agent, self.spec.init_mode, deadline).await?;
+        let agent = launched.root(agent, self.spec.init_mode, &self.spec.base_image.name, deadline).await?;
         laps.lap("rooted");
         launched.identify(&agent, &self.spec.identity).await?;
         laps.lap("identified");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use agentiso_core::config;
+use agentiso_core::names::ImageName;
 use agentiso_protocol::ErrorCode;
 use tokio::time::Instant;
 
@@ -34,12 +35,14 @@ pub(crate) fn as_of_now(identity: &Identity) -> Result<agent::Identity, getrando
     })
 }
 
-/// The agent knows nothing of the key that asks for an init on the disk. Of what it looks for there, only the init may be
-/// missing.
-fn naming_the_key(error: AgentError, mode: config::InitMode) -> AgentError {
+/// The agent knows neither the image's name nor the key that asks for an init on the disk. Of what it looks for there, only
+/// the init may be missing.
+fn explain_missing_init(error: AgentError, mode: config::InitMode, image: &ImageName) -> AgentError {
     match (error, mode) {
         (AgentError::Guest { code: ErrorCode::NotFound, message }, config::InitMode::System) => {
-            let message = format!("{message}, which vm.init_mode = \"system\" (or \"openrc\") needs");
+            let message = format!(
+                "{message}, which vm.init_mode = \"system\" (or \"openrc\") needs; the image is {image}"
+            );
             AgentError::Guest { code: ErrorCode::NotFound, message }
         }
         (error, config::InitMode::System | config::InitMode::Fast) => error,
@@ -67,6 +70,7 @@ impl Launched {
         &self,
         agent: AgentClient,
         mode: config::InitMode,
+        image: &ImageName,
         deadline: Instant,
     ) -> Result<AgentClient, BootError> {
         if agent.hello().stage == Stage::Rooted {
@@ -77,7 +81,8 @@ impl Launched {
             config::InitMode::System => InitMode::System,
         };
         let attached = agent.attach_root(AttachRoot { init_mode, ..AttachRoot::default() });
-        self.unless_dead(async { attached.await.map_err(|error| naming_the_key(error, mode)) }).await?;
+        self.unless_dead(async { attached.await.map_err(|error| explain_missing_init(error, mode, image)) })
+            .await?;
         match agent.is_closed() {
             false => Ok(agent),
             // Handing process 1 to the image's init may restart the agent.
@@ -110,5 +115,23 @@ impl Launched {
                 Err(error) => Err(BootError::Agent { error, console_tail: self.last_words().await }),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_init_names_image_and_key() {
+        let image = ImageName::parse("debian-minimal").unwrap();
+        let missing = || AgentError::Guest {
+            code: ErrorCode::NotFound,
+            message: "the image has no /sbin/init".to_owned(),
+        };
+        let said = explain_missing_init(missing(), config::InitMode::System, &image).to_string();
+        assert!(said.contains("debian-minimal") && said.contains("vm.init_mode"), "{said}");
+        let said = explain_missing_init(missing(), config::InitMode::Fast, &image).to_string();
+        assert!(!said.contains("vm.init_mode"), "{said}");
     }
 }

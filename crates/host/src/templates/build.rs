@@ -108,7 +108,7 @@ impl Builder<'_> {
         let launched = self.host.spawn(&start)?.answering().await?;
         launched.restore(&bare.device_state()).await?;
         let agent = launched.greet(deadline).await?;
-        let agent = launched.root(agent, source.init_mode, deadline).await?;
+        let agent = launched.root(agent, source.init_mode, &source.image.name, deadline).await?;
         rehearse(&launched, &agent).await?;
         self.save(launched, agent, building, inputs, began).await
     }
