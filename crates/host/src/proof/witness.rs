@@ -20,8 +20,9 @@ const ALARM: f64 = 1.0;
 const GRAIN: f64 = 0.02;
 
 /// How late a timer may be: longer than a machine ever stands still, and longer than a busy host takes its processor
-/// away.
-const LATE: f64 = 10.0;
+/// away, which was 13 seconds from a healthy guest on a host that was starved. A timer that is lost never fires, and one
+/// that sleeps through the time between a snapshot and its restore can be hours late; both are still found.
+const LATE: f64 = 60.0;
 
 /// Lines of the held file; the first is read before the snapshot, the others afterwards.
 const LINES: usize = 400;
@@ -238,9 +239,14 @@ mod tests {
         assert!(notes("1 5.00\n2 4.00", ALARMS).are_in_time().is_err(), "time ran backwards");
         assert!(notes("1 5.00\n2 3605.00", ALARMS).are_in_time().is_err(), "an hour was slept through");
         assert!(notes(TICKS, "5.00 5.50").are_in_time().is_err(), "woken early");
-        assert!(notes(TICKS, "5.00 17.00").are_in_time().is_err(), "woken late");
+        assert!(notes(TICKS, "5.00 67.00").are_in_time().is_err(), "woken late");
         assert!(notes(TICKS, "").are_in_time().is_err(), "never woken");
         assert!(notes("1 5.00", ALARMS).are_in_time().is_err(), "no new tick was seen");
+    }
+
+    #[test]
+    fn starved_guest_passes() {
+        notes("1 5.00\n2 18.20", "5.00 19.20").are_in_time().unwrap();
     }
 
     #[test]
