@@ -159,7 +159,7 @@ fn an_older_copy_of_the_ledger_loses_nothing() {
 }
 
 #[test]
-fn a_removed_ledger_gives_an_empty_list_and_recovery() {
+fn removed_ledger_lists_nothing_and_is_recoverable() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());
     until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);

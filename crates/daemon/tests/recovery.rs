@@ -211,7 +211,7 @@ fn a_workspace_that_stands_still_is_found_again_and_room_can_be_made_in_it() {
 }
 
 #[tokio::test]
-async fn a_second_configuration_on_one_run_directory_is_refused() {
+async fn shared_run_directory_is_refused() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let world = World::new(dir.path());
     let daemon = open(dir.path(), &world).await;

@@ -75,7 +75,7 @@ fn carry_out<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Opt
     (wanted == place && std::fs::remove_file(file).is_ok()).then_some(fault)
 }
 
-/// Nobody who listens is nobody who wants to be waited for: a step that is passed once more does not stop.
+/// If no test listens, go on.
 #[cfg(feature = "fault-injection")]
 fn hold(name: &str, socket: &std::path::Path) {
     use std::io::{Read as _, Write as _};

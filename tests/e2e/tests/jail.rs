@@ -54,7 +54,7 @@ fn status(pid: i32, key: &str) -> String {
 }
 
 #[test]
-fn a_machine_in_its_jail_reaches_its_own_files_only() {
+fn jailed_machine_reaches_only_its_files() {
     let host = host_or_skip!();
     let client = host.client();
     let other = client.workspace_with(json!({"name": "neighbour"}));

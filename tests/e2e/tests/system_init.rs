@@ -32,7 +32,7 @@ fn the_images_own_init_runs_with_the_agent_beside_it() {
 }
 
 #[test]
-fn image_without_init_is_named_by_check_and_create() {
+fn missing_init_is_reported() {
     let host = host_or_skip!(HostOptions {
         config: "[vm]\ninit_mode = \"openrc\"\n".to_owned(),
         ..HostOptions::default()

@@ -108,7 +108,7 @@ impl Mailbox {
             }
             let size = |from: &str| {
                 let share = shares.get(from).copied().unwrap_or_default();
-                // Of two who have as much, the one who sends pays.
+                // On a tie, the sender's oldest message is dropped.
                 (if too_many { share.letters } else { share.bytes }, from == new.from)
             };
             let largest = left.iter().map(|letter| size(&letter.from)).max();

@@ -176,7 +176,7 @@ impl Member {
         self.on_board || self.pending_tasks > 0
     }
 
-    /// So many tasks wait or run. What it is then follows, also from how a task ended that ended just now.
+    /// Sets the number of open tasks and derives the member's status.
     pub fn set_pending_tasks(&mut self, count: usize, ended: Option<bool>) {
         self.pending_tasks = count;
         match (self.is_busy(), ended) {

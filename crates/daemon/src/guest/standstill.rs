@@ -28,7 +28,7 @@ pub(crate) async fn standstill(machine: &dyn Machine) -> String {
     }
 }
 
-/// The same as whoever comes later is told.
+/// The same error that later calls get.
 pub(crate) fn suspended(name: &WorkspaceName, reason: String) -> OpError {
     OpError::WrongState { name: name.clone(), refusal: Refusal::Suspended, stop_reason: Some(reason) }
 }

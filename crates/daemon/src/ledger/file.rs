@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_was_cut_short_leaves_the_ledger_before_it() {
+    fn interrupted_save_keeps_the_old_ledger() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         write(&path, &empty()).unwrap();

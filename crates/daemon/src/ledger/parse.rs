@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn ledgers_of_version_4_are_brought_up_to_date() {
+    fn version_4_ledgers_are_migrated() {
         let document = whole(V4);
         assert_eq!((document.schema_version, document.revision), (SCHEMA_VERSION, 0));
         assert_eq!(document.workspaces.len(), 3);

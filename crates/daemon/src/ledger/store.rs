@@ -389,7 +389,7 @@ mod tests {
             assert!(store.is_behind());
             fs::remove_dir(&in_the_way).unwrap();
             store.save(generation, || (generation, full.clone())).await.unwrap();
-            // What is on disk now lags behind, and would lose nothing.
+            // The stale file on disk is harmless.
             fs::create_dir(&in_the_way).unwrap();
             full.workspaces.entry(id).and_modify(|entry| entry.stop_reason = Some(generation.to_string()));
             generation += 1;

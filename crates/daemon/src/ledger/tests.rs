@@ -166,7 +166,7 @@ fn incomplete_ledgers_are_completed_and_marks_hold() {
 }
 
 #[test]
-fn unreadable_descriptions_go_to_quarantine_unless_the_ledger_knows() {
+fn unreadable_unknown_descriptions_are_quarantined() {
     let [web, damaged, newer] = [(); 3].map(|()| WorkspaceId::random());
     let found = || {
         survey(vec![
@@ -355,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn no_damage_to_a_description_is_read_as_another(at: prop::sample::Index, byte: u8) {
+    fn damaged_descriptions_are_never_misread(at: prop::sample::Index, byte: u8) {
         let dir = tempfile::tempdir().unwrap();
         let id = WorkspaceId::random();
         let holds = Holds::Workspace(Box::new(DescribedWorkspace { owner: None, entry: entry("web", 2) }));

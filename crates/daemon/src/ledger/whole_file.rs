@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replaced_files_are_private_and_leave_nothing_beside_them() {
+    fn replaced_files_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         replace(&path, b"one", 3).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_bytes_that_are_not_text_are_unusable() {
+    fn pipes_and_binary_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn full_disk_is_named_and_leaves_no_temporary_file() {
+    fn full_disk_leaves_no_temporary_file() {
         // /dev/full takes the bytes and refuses them when they are written.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");

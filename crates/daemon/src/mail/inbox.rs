@@ -256,7 +256,7 @@ impl Inbox {
         self.pending().iter().find(|task| task.message_id == *message_id).map(|task| task.task_id.clone())
     }
 
-    /// What the disk has changed is kept aside with the file, and left out.
+    /// Skips damaged entries; the file is kept aside.
     fn read_each<T>(
         &mut self,
         ids: &[Uuid],

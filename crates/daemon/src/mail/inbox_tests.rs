@@ -163,7 +163,7 @@ fn a_file_cut_anywhere_gives_what_was_before() {
 }
 
 #[test]
-fn a_damaged_file_is_kept_and_its_beginning_used() {
+fn damaged_inbox_keeps_its_readable_part() {
     let place = Place::new();
     let mut inbox = open(&place.path());
     deliver(&mut inbox, &message("ann", "one"));
@@ -203,7 +203,7 @@ fn a_full_disk_changes_nothing_and_is_named() {
 }
 
 #[test]
-fn a_device_in_place_of_a_file_is_refused() {
+fn device_file_is_refused() {
     let place = Place::new();
     fs::create_dir_all(place.path().parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/dev/zero", place.path()).unwrap();

@@ -26,7 +26,7 @@ pub(super) struct Log {
     path: PathBuf,
     /// Opened by the first use.
     file: Option<File>,
-    /// What comes after is of no meaning: a write that failed.
+    /// Bytes beyond this length come from a failed write and are ignored.
     len: u64,
 }
 
@@ -90,8 +90,7 @@ impl Log {
         }
     }
 
-    /// Nothing of it counts any more. That is on disk with the next append: until then, what was said before still leads
-    /// to the same.
+    /// Empties the inbox; the next append makes this durable.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.open()?.set_len(0)?;
         self.len = 0;

@@ -69,7 +69,7 @@ impl Slot {
             .unwrap_or_else(|error| Err(MailStoreError::io(&path, io::Error::other(error))))
     }
 
-    /// Those who were lent them have not got them.
+    /// Returns messages whose delivery failed.
     pub(crate) fn take_back(&self, ids: &[Uuid]) {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| !ids.contains(id));
     }

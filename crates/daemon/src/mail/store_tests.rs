@@ -79,7 +79,7 @@ fn mail_of_an_earlier_ledger_is_moved_once() {
 }
 
 #[tokio::test]
-async fn a_message_that_one_inbox_refuses_is_in_none() {
+async fn refused_message_reaches_no_inbox() {
     let boxes = Boxes::new();
     // Looked into before there is a file, so that the write is what fails.
     assert!(boxes.received("cy").await.is_empty());
@@ -96,7 +96,7 @@ async fn a_message_that_one_inbox_refuses_is_in_none() {
 }
 
 #[tokio::test]
-async fn a_task_for_all_is_refused_when_one_has_too_many() {
+async fn group_task_is_refused_if_one_inbox_is_full() {
     let boxes = Boxes::new();
     let task = |to: &str| message(to, TASK_ASSIGNMENT, r#"{"task_id": "t", "command": "true"}"#);
     while deliver(boxes.to(&["bob"]), task("bob"), |_, _| ()).await.is_ok() {}

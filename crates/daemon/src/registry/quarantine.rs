@@ -41,8 +41,8 @@ impl Registry {
         self.quarantine.workspaces.insert(*id, kept);
     }
 
-    /// Enters a workspace from the quarantine. What only one can have, and another has by now, becomes another: a line
-    /// for each such thing.
+    /// Enters a workspace from the quarantine. Names, addresses and ports taken meanwhile are replaced; each replacement is
+    /// reported.
     pub(crate) fn recover(&mut self, mut workspace: Workspace) -> Result<(Workspace, Vec<String>), OpError> {
         let mut changes = Vec::new();
         if let Some(other) = self.workspaces.values().find(|other| other.id.short() == workspace.id.short()) {

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_snapshots_are_entered_unless_a_record_condemns_them() {
+    fn unknown_snapshots_are_kept() {
         let mut snapshots = Snapshots::default();
         let [a, deleted] = ["a", "deleted"].map(|text| added(&mut snapshots, text));
         snapshots.remove(&deleted);

@@ -95,7 +95,7 @@ fn ghosts_workspaces_are_free_to_take_at_once() {
 }
 
 #[test]
-fn a_team_of_a_connected_session_is_destroyed_only_by_force() {
+fn destroying_a_connected_team_needs_force() {
     let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
     let (mut registry, _, owner, start) = owned();
     let document: crate::ledger::LedgerDocument = serde_json::from_str(text).unwrap();

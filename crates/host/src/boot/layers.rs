@@ -10,7 +10,7 @@ use crate::disk::{DiskError, Qcow2Storage, Storage};
 use crate::files::FileError;
 use crate::qemu::argv::{Given, Layer};
 
-/// The sets before this one are for other files.
+/// Lower fd sets are used for other files.
 const FIRST_SET: u64 = 10;
 
 /// The files of a volume, from the one that a machine writes to down to the image.

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_shows_named_paths_and_their_parents_only() {
+    fn cell_shows_only_named_paths() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ram");
         std::fs::write(&file, "x").unwrap();

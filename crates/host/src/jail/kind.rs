@@ -65,7 +65,7 @@ impl fmt::Display for Jail {
 pub enum JailError {
     #[error("vm.jail is set to off")]
     Off,
-    #[error("a program cannot be put into one: {0}")]
+    #[error("cannot start a program in a jail: {0}")]
     Refused(String),
 }
 

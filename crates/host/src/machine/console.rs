@@ -65,7 +65,7 @@ impl Console {
     /// Waits until all that a machine which has ended printed is in the log.
     pub(crate) async fn drained(&self) {
         if tokio::time::timeout(LAST_WORDS, self.ended.cancelled()).await.is_err() {
-            tracing::warn!("the end of a machine's console did not come");
+            tracing::warn!("console did not close in time");
         }
     }
 }

@@ -49,7 +49,7 @@ pub enum QmpError {
     Refused { command: String, refusal: Refusal },
     #[error("QEMU's answer to {command} is not what it should be")]
     Unexpected { command: String },
-    #[error("a file for QEMU: {0}")]
+    #[error("cannot pass a file to QEMU: {0}")]
     File(#[from] FileError),
     #[error("a layer of the disk was not merged: {reason}")]
     Merge { reason: String },
