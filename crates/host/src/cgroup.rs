@@ -142,18 +142,18 @@ struct Facts {
 }
 
 fn decide(dir: &Path, facts: &Facts, pid: u32) -> Result<Step, CgroupError> {
+    let has = |words: &str, wanted: &str| words.split_whitespace().any(|word| word == wanted);
     let missing = |words: &str| -> Vec<&'static str> {
-        CONTROLLERS
-            .into_iter()
-            .filter(|wanted| !words.split_whitespace().any(|word| word == *wanted))
-            .collect()
+        CONTROLLERS.into_iter().filter(|wanted| !has(words, wanted)).collect()
     };
     let not_offered = missing(&facts.offered);
     if !not_offered.is_empty() {
         return Err(CgroupError::NoController { dir: dir.to_owned(), missing: not_offered });
     }
     if missing(&facts.enabled).is_empty() {
-        return Ok(Step::Nothing);
+        let withheld = |wanted: &&str| has(&facts.offered, wanted) && !has(&facts.enabled, wanted);
+        let more = MORE_CONTROLLERS.iter().any(withheld);
+        return Ok(if more { Step::Enable } else { Step::Nothing });
     }
     let mut others = facts.processes.lines().filter(|line| line.parse() != Ok(pid));
     match (facts.is_root || facts.processes.trim().is_empty(), others.next()) {

@@ -60,7 +60,9 @@ fn groups_are_made_only_where_nobody_else_is_disturbed() {
     let all = "cpu memory pids";
     assert_eq!(step(all, "", "40\n", false).unwrap(), Step::MoveAndEnable);
     assert_eq!(step(all, "cpu", "", false).unwrap(), Step::Enable, "the daemon is in its leaf");
-    assert_eq!(step(all, "pids memory", "", false).unwrap(), Step::Nothing);
+    assert_eq!(step(all, "pids memory cpu", "", false).unwrap(), Step::Nothing);
+    assert_eq!(step(all, "pids memory", "", false).unwrap(), Step::Enable, "there is more to be had");
+    assert_eq!(step("memory pids", "pids memory", "7\n", false).unwrap(), Step::Nothing);
     assert_eq!(step(all, "", "1\n40\n", true).unwrap(), Step::Enable, "the kernel's root may have both");
     assert!(matches!(step(all, "", "7\n40\n", false), Err(CgroupError::Shared { .. })));
     assert!(
@@ -85,11 +87,11 @@ fn the_daemon_goes_into_a_leaf_and_children_get_controllers() {
 
     // As the kernel shows it afterwards, seen from the leaf.
     stand_in(dir.path(), "");
-    fs::write(dir.path().join(CONTROL), "memory pids\n").unwrap();
+    fs::write(dir.path().join(CONTROL), "cpu io memory pids\n").unwrap();
     let place = Place::look(&dir.path().join(DAEMON), us).unwrap();
     assert_eq!((place.dir(), place.step), (dir.path(), Step::Nothing));
     Cgroups::at(&place, Path::new("/run/a")).unwrap();
-    assert_eq!(read(&dir.path().join(CONTROL)), "memory pids\n", "what is enabled stays as it is");
+    assert_eq!(read(&dir.path().join(CONTROL)), "cpu io memory pids\n", "what is enabled stays as it is");
 }
 
 #[test]
