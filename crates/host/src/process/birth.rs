@@ -88,12 +88,13 @@ impl Birth {
         let environment = pointers(&self.environment);
         let flags = self.prepared.clone_flags() | libc::SIGCHLD;
         let none = ptr::null::<libc::c_void>();
+        let held = Signals::hold();
         // SAFETY: without CLONE_VM the child has a copy of our memory and a stack of its own at the same place, as
         // after fork. It makes system calls with values that were prepared before, and ends in exec or _exit.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
+        let source = io::Error::last_os_error();
         match pid {
             -1 => {
-                let source = io::Error::last_os_error();
                 return Err(match self.prepared.clone_flags() {
                     0 => failed(source),
                     _ => SpawnError::Jail {
@@ -114,6 +115,7 @@ impl Birth {
             }
             _ => {}
         }
+        drop(held);
         let pid = pid as i32;
         drop(said);
         let mut message = [0; MESSAGE];
@@ -178,12 +180,38 @@ fn streams(input: RawFd, output: RawFd) -> io::Result<()> {
         if libc::chdir(c"/".as_ptr()) != 0 {
             return Err(io::Error::last_os_error());
         }
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        // A signal that comes before its program begins is not for our handlers, of which it has copies. There are none for
+        // two of them, and libc keeps two for itself.
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
     }
     Ok(())
+}
+
+/// Signals that this thread, and a child that is born meanwhile, gets only later. Dropped, they come.
+struct Signals(libc::sigset_t);
+
+impl Signals {
+    fn hold() -> Self {
+        // SAFETY: both sets are written before they are read.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: the set was written by the kernel.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
 }
 
 /// Runs in the child. What should have a limit does not run without.

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, RawDir};
 use thiserror::Error;
 
 use super::birth::Birth;
@@ -86,14 +88,37 @@ pub fn detach(inherited: &[RawFd]) -> io::Result<()> {
     rustix::process::setsid()?;
     // Whoever started us may have left descriptors open that are not close-on-exec; with them the program would
     // keep pipes, locks and sockets alive that are none of its business.
-    // Our own descriptors are close-on-exec as they are, so a kernel or container that refuses the call is no
-    // reason not to start.
     // SAFETY: close_range takes no pointers; with this flag it only marks descriptors.
-    let _ = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    let marked = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    if marked != 0 {
+        // An older kernel, or a container that knows the call no better.
+        mark_one_by_one()?;
+    }
     for fd in inherited {
         // SAFETY: fcntl with F_SETFD takes no pointers; the descriptor was inherited through fork.
         if unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) } != 0 {
             return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Marks all descriptors but the standard streams as close-on-exec. It only makes system calls.
+fn mark_one_by_one() -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?;
+    let mut space = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&dir, &mut space);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let digits = entry.file_name().to_bytes();
+        let number = digits.iter().try_fold(0, |number: RawFd, digit| match digit {
+            b'0'..=b'9' => number.checked_mul(10)?.checked_add(RawFd::from(digit - b'0')),
+            _ => None,
+        });
+        if let Some(fd) = number.filter(|fd| *fd > 2) {
+            // SAFETY: takes no pointers. A descriptor that is not there is none to be marked.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
     Ok(())
@@ -162,6 +187,16 @@ mod tests {
         );
         let process = shell(&script, &log, vec![given]);
         assert_eq!(process.wait().await, Exit::Code(0), "{}", std::fs::read_to_string(&log).unwrap());
+    }
+
+    #[test]
+    fn descriptors_are_marked_also_without_close_range() {
+        let file = tempfile::tempfile().unwrap();
+        // SAFETY: both calls take no pointers, and the descriptor is this test's own.
+        let flags = |request, value: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), request, value) };
+        assert_eq!(flags(libc::F_SETFD, 0), 0);
+        mark_one_by_one().unwrap();
+        assert_eq!(flags(libc::F_GETFD, 0), libc::FD_CLOEXEC);
     }
 
     #[tokio::test]
