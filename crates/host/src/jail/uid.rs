@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use agentiso_core::ids::WorkspaceId;
 
-/// Above all ranges that distributions and container managers hand out, and below the largest number that every tool
-/// takes for one without a sign.
+/// Above all ranges that distributions and container managers hand out, and below systemd's range for files of foreign
+/// systems, which begins at 0x7ffe_0000.
 const FIRST: u32 = 0x7000_0000;
-const COUNT: u32 = 0x0fff_0000;
+const COUNT: u32 = 0x0ffe_0000;
 
 /// All users that machines may have.
 pub(super) const USERS: Range<u32> = FIRST..FIRST + COUNT;
@@ -34,6 +34,7 @@ mod tests {
         let users: HashSet<u32> = (0..1000).map(|_| uid_of(WorkspaceId::random())).collect();
         assert!(users.len() >= 999, "{}", users.len());
         assert!(users.iter().all(|uid| (FIRST..FIRST + COUNT).contains(uid)));
+        const { assert!(USERS.end <= 0x7ffe_0000, "systemd's own") };
         let id = WorkspaceId::random();
         assert_eq!(uid_of(id), uid_of(id));
     }
