@@ -22,6 +22,10 @@ const CONVERT_DEADLINE: Duration = Duration::from_secs(3600);
 /// Looking through the tables of such a disk.
 const CHECK_DEADLINE: Duration = Duration::from_secs(600);
 
+/// The part of a full disk's file that is tables, generously: eight bytes for each cluster, and two for its references.
+const TABLES: u64 = 1024;
+const TABLES_AT_LEAST: u64 = 16 << 20;
+
 /// The format as [`crate::disk`] writes it, whatever QEMU's own preferences become.
 const OPTIONS: &str = "compat=1.1,cluster_size=65536,refcount_bits=16,lazy_refcounts=off";
 
@@ -39,7 +43,10 @@ pub(super) async fn flatten(layer: &Path, into: &Path, jail: Jail) -> Result<(),
     let made = File::options().write(true).create(true).truncate(true).mode(0o600).open(into);
     made.map_err(FileError::at("make", into))?;
     give_to(jail, uid, into)?;
+    // What cannot be read is reported by who reads the disk.
+    let size = Header::read(layer).map_or(0, |header| header.virtual_size);
     let convert = Jailed::new(&program, CONVERT_DEADLINE, cell.show(into, View::Writable))
+        .writes_up_to(size.saturating_add(size / TABLES).saturating_add(TABLES_AT_LEAST))
         .args(["convert", "-f", "qcow2", "-O", "qcow2", "-o", OPTIONS, "--"])
         .args([layer, into]);
     convert.run().await.map_err(CarryError::Convert)?;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::filter::Filter;
 use super::kind::Jail;
 use super::landlock::Rules;
 
@@ -26,13 +27,15 @@ pub struct Cell {
     pub(crate) uid: u32,
     pub(crate) views: Vec<(PathBuf, View)>,
     pub(crate) scratch: Vec<PathBuf>,
+    /// For a program that answers and ends: how large a file it may make. Its memory has a limit too.
+    pub(crate) file_bytes: Option<u64>,
 }
 
 impl Cell {
     /// A cell for a program, with what every program needs: its own file, the system's libraries and QEMU's firmware.
     /// `uid` is of use where the jail has users only.
     pub fn new(jail: Jail, uid: u32, program: &Path) -> Self {
-        let mut cell = Self { jail, uid, views: Vec::new(), scratch: Vec::new() };
+        let mut cell = Self { jail, uid, views: Vec::new(), scratch: Vec::new(), file_bytes: None };
         if jail.holds() {
             cell.views.extend(system(program));
         }
@@ -107,6 +110,8 @@ pub(crate) struct Prepared {
     pub(super) uid_map: Vec<u8>,
     pub(super) gid_map: Vec<u8>,
     pub(super) rules: Option<Rules>,
+    pub(super) filter: Option<Filter>,
+    pub(super) file_bytes: Option<u64>,
 }
 
 impl Prepared {
@@ -153,6 +158,8 @@ impl Prepared {
             uid_map: identity(rustix::process::geteuid().as_raw()),
             gid_map: identity(rustix::process::getegid().as_raw()),
             rules: (cell.jail == Jail::Landlock).then(|| Rules::new(cell)).transpose()?,
+            filter: cell.jail.holds().then(|| Filter::new(cell.jail)),
+            file_bytes: cell.file_bytes,
         })
     }
 

@@ -9,11 +9,20 @@ use std::ptr;
 
 use super::cell::{Mount, Prepared, View};
 use super::failure::{Failed, Step};
+use super::filter::Filter;
 use super::kind::Jail;
-use super::landlock::Rules;
 
 /// Open files. A machine has two descriptors for each layer of its disk, and a few more.
 const FILES: u64 = 4096;
+
+/// Threads of a user's: processors of a large guest, and up to 64 that read and write disks.
+const THREADS: u64 = 1024;
+
+/// Memory of a program that answers and ends. `qemu-img` needs a small part of it for tables of the largest disk.
+const HELPER_DATA: u64 = 2 << 30;
+
+/// Its addresses: its threads reserve more of them than they use.
+const HELPER_SPACE: u64 = 16 << 30;
 
 /// What the jail's root directory may hold: the names of what is shown in it.
 const ROOT_OPTIONS: &CStr = c"mode=0755,size=1m,nr_inodes=4096";
@@ -25,6 +34,9 @@ const SCRATCH_OPTIONS: &CStr = c"mode=0700,size=64k,nr_inodes=16";
 const MEETING_POINT: &CStr = c"/usr";
 
 const HOST_NAME: &[u8] = b"jail";
+
+/// What the program makes is for its own user.
+const PRIVATE: libc::mode_t = 0o077;
 
 // From <linux/mount.h>.
 const OPEN_TREE_CLONE: libc::c_uint = 1;
@@ -53,26 +65,37 @@ type Done = Result<(), Failed>;
 /// Puts the calling process into the jail. Nothing of the host's is left but what the cell shows and the descriptors.
 pub(crate) fn enter(prepared: &mut Prepared) -> Done {
     match prepared.jail {
-        Jail::None => return limit(prepared).and_then(|()| no_new_privileges()),
-        Jail::Landlock => return enter_landlock(prepared),
-        Jail::Users => {}
-        Jail::UserNamespace => map_user(prepared)?,
+        Jail::None => {
+            limit(prepared)?;
+            return no_new_privileges();
+        }
+        Jail::Landlock => {
+            limit(prepared)?;
+            match drop_bounding_set() {
+                // An ordinary user has none of these capabilities, and may not say that it never wants any.
+                Err(Failed(_, libc::EPERM)) | Ok(()) => {}
+                Err(failed) => return Err(failed),
+            }
+        }
+        Jail::Users => {
+            change_root(prepared)?;
+            limit(prepared)?;
+            drop_bounding_set()?;
+            become_user(prepared.uid)?;
+        }
+        Jail::UserNamespace => {
+            map_user(prepared)?;
+            change_root(prepared)?;
+            limit(prepared)?;
+            drop_bounding_set()?;
+        }
     }
-    change_root(prepared)?;
-    limit(prepared)?;
-    drop_bounding_set()?;
-    if prepared.jail == Jail::Users {
-        become_user(prepared.uid)?;
-    }
-    drop_capabilities()?;
-    no_new_privileges()
-}
-
-fn enter_landlock(prepared: &mut Prepared) -> Done {
-    limit(prepared)?;
     drop_capabilities()?;
     no_new_privileges()?;
-    prepared.rules.as_mut().map_or(Ok(()), Rules::apply)
+    if let Some(rules) = &prepared.rules {
+        rules.apply()?;
+    }
+    prepared.filter.as_mut().map_or(Ok(()), Filter::apply)
 }
 
 /// The result of a system call as one of ours.
@@ -107,6 +130,8 @@ fn change_root(prepared: &mut Prepared) -> Done {
     let none = ptr::null::<libc::c_char>();
     // SAFETY: all paths end with NUL and outlive the calls; what is null may be.
     unsafe {
+        // The directories of the root are for the program's user to enter, whatever our own files are made with.
+        libc::umask(0);
         // What happens here is not told to the host.
         let private = libc::MS_REC | libc::MS_PRIVATE;
         check(Step::Private, libc::mount(none, c"/".as_ptr(), none, private, ptr::null()).into())?;
@@ -143,6 +168,7 @@ fn change_root(prepared: &mut Prepared) -> Done {
         let frozen = MountAttributes { set: MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
         set_attributes(libc::AT_FDCWD, c"/", 0, &frozen, Step::Pivot)?;
         check(Step::Pivot, libc::sethostname(HOST_NAME.as_ptr().cast(), HOST_NAME.len()).into())?;
+        libc::umask(PRIVATE);
     }
     Ok(())
 }
@@ -229,17 +255,26 @@ fn limit(prepared: &Prepared) -> Done {
         };
         check(Step::Limits, done).map(drop)
     };
-    // A guest's memory is not for a core file.
-    set(libc::RLIMIT_CORE, 0)?;
-    if prepared.jail == Jail::None {
-        return Ok(());
-    }
-    set(libc::RLIMIT_MSGQUEUE, 0)?;
-    match set(libc::RLIMIT_NOFILE, FILES) {
-        // The host allows fewer than that.
+    let lower = |resource, limit| match set(resource, limit) {
+        // The host allows less than that.
         Err(Failed(_, libc::EPERM)) | Ok(()) => Ok(()),
         Err(failed) => Err(failed),
+    };
+    // A guest's memory is not for a core file.
+    set(libc::RLIMIT_CORE, 0)?;
+    if let Some(file_bytes) = prepared.file_bytes {
+        lower(libc::RLIMIT_FSIZE, file_bytes)?;
+        lower(libc::RLIMIT_DATA, HELPER_DATA)?;
+        lower(libc::RLIMIT_AS, HELPER_SPACE)?;
     }
+    match prepared.jail {
+        Jail::None => return Ok(()),
+        // The kernel counts threads by user, and no other jail has a user of its own.
+        Jail::Users => lower(libc::RLIMIT_NPROC, THREADS)?,
+        Jail::UserNamespace | Jail::Landlock => {}
+    }
+    set(libc::RLIMIT_MSGQUEUE, 0)?;
+    lower(libc::RLIMIT_NOFILE, FILES)
 }
 
 fn drop_bounding_set() -> Done {

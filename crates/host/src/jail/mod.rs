@@ -7,13 +7,14 @@
 //! In the jail there is a root directory with the program, the system's libraries, QEMU's firmware, a few devices and the
 //! files that are named in the [`Cell`]; everything else that the program needs is a descriptor that it is given. It has
 //! no processes, no network, no other file systems and no privileges. For root every machine has a user of its own; for an
-//! ordinary user a user namespace makes the same possible. Where there are none, [`landlock`] refuses files, sockets and
-//! signals instead of hiding them.
+//! ordinary user a user namespace makes the same possible. Where there are none, [`landlock`] refuses files instead of
+//! hiding them. In all of them a [`filter`] refuses the system calls that would reach further.
 
 mod cell;
 mod enter;
 mod failure;
 mod files;
+mod filter;
 mod kind;
 mod landlock;
 mod probe;

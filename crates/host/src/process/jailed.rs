@@ -1,13 +1,14 @@
 //! A program that runs in a jail, answers and ends: `qemu-img` on a file that may be hostile.
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::pipe::{PipeFlags, pipe_with};
 use thiserror::Error;
+use tokio::net::unix::pipe;
 
 use super::birth::Birth;
 use super::handle::{Exit, Process};
@@ -16,7 +17,10 @@ use crate::files::FileError;
 use crate::jail::Cell;
 
 /// As much of what it printed as helps a reader of the error message.
-const KEPT_OUTPUT: u64 = 2000;
+const KEPT_OUTPUT: usize = 2000;
+
+/// Nobody listens to a program that says more than this.
+const MAX_OUTPUT: usize = 1 << 20;
 
 #[derive(Debug, Error)]
 pub enum JailedError {
@@ -54,7 +58,15 @@ impl Drop for Ending {
 
 impl Jailed {
     pub fn new(program: &Path, deadline: Duration, cell: Cell) -> Self {
+        let cell = Cell { file_bytes: Some(0), ..cell };
         Self { program: program.to_owned(), arguments: Vec::new(), deadline, cell }
+    }
+
+    /// For a program that makes a file: how large it may become.
+    #[must_use]
+    pub fn writes_up_to(mut self, bytes: u64) -> Self {
+        self.cell.file_bytes = Some(bytes);
+        self
     }
 
     #[must_use]
@@ -66,20 +78,22 @@ impl Jailed {
     /// Runs the program to its end and returns what it printed, the last of it. A future that is dropped ends it.
     pub async fn run(self) -> Result<String, JailedError> {
         let failed = |source| JailedError::Spawn(SpawnError::Exec { program: self.program.clone(), source });
-        let output =
-            memfd_create("agentiso-output", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        let mut output = File::from(output);
-        let copy = output.try_clone().map_err(failed)?;
-        let birth = Birth::new(&self.program, &self.arguments, copy.into(), Vec::new(), &self.cell)
-            .map_err(failed)?;
+        let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let mut output = Output::new(pipe::Receiver::from_owned_fd(heard).map_err(failed)?);
+        let birth =
+            Birth::new(&self.program, &self.arguments, said, Vec::new(), &self.cell).map_err(failed)?;
         let process = watch(birth.run(&self.program)?)?;
         let mut ending = Ending(Some(process.clone()));
         let program = self.program.display().to_string();
-        let exit = tokio::time::timeout(self.deadline, process.wait()).await.map_err(|_elapsed| {
-            JailedError::TimedOut { program: program.clone(), seconds: self.deadline.as_secs() }
-        })?;
+        let exit = tokio::select! {
+            exit = process.wait() => exit,
+            never = output.listen() => match never {},
+            () = tokio::time::sleep(self.deadline) => {
+                return Err(JailedError::TimedOut { program, seconds: self.deadline.as_secs() });
+            }
+        };
         ending.0 = None;
-        let output = tail(&mut output).map_err(failed)?;
+        let output = output.end();
         match exit {
             Exit::Code(0) => Ok(output),
             Exit::Code(code) => {
@@ -95,10 +109,90 @@ impl Jailed {
     }
 }
 
-fn tail(file: &mut File) -> io::Result<String> {
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(KEPT_OUTPUT)))?;
-    let mut bytes = Vec::new();
-    file.take(KEPT_OUTPUT).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+/// What a program prints: the last of it, however much it is.
+struct Output {
+    pipe: Option<pipe::Receiver>,
+    kept: Vec<u8>,
+    length: usize,
+}
+
+impl Output {
+    fn new(pipe: pipe::Receiver) -> Self {
+        Self { pipe: Some(pipe), kept: Vec::new(), length: 0 }
+    }
+
+    /// Takes in what is printed as long as somebody waits for this.
+    async fn listen(&mut self) -> Infallible {
+        loop {
+            let Some(pipe) = &self.pipe else { return std::future::pending().await };
+            if pipe.readable().await.is_err() {
+                self.pipe = None;
+            }
+            self.take_in();
+        }
+    }
+
+    /// Takes in what is there.
+    fn take_in(&mut self) {
+        let mut bytes = [0; 4096];
+        while let Some(pipe) = &self.pipe {
+            match pipe.try_read(&mut bytes) {
+                Ok(read) if read > 0 && self.length < MAX_OUTPUT => {
+                    self.length += read;
+                    self.kept.extend(&bytes[..read]);
+                    self.kept.drain(..self.kept.len().saturating_sub(KEPT_OUTPUT));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It has nothing more to say, or no end.
+                Ok(_) | Err(_) => self.pipe = None,
+            }
+        }
+    }
+
+    fn end(mut self) -> String {
+        self.take_in();
+        String::from_utf8_lossy(&self.kept).trim().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str) -> Jailed {
+        Jailed::new(Path::new("/bin/sh"), DEADLINE, Cell::open()).args(["-c", script])
+    }
+
+    #[tokio::test]
+    async fn last_words_of_a_helper_are_kept() {
+        let said = shell("seq 100000; echo end").run().await.unwrap();
+        assert!(said.len() <= KEPT_OUTPUT && said.ends_with("99999\n100000\nend"), "{said}");
+        let error = shell("echo reason >&2; exit 3").run().await.unwrap_err().to_string();
+        assert!(error.contains("exit status 3") && error.contains("reason"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn helper_that_prints_forever_is_not_heard() {
+        let error = shell("exec cat /dev/zero").run().await.unwrap_err().to_string();
+        assert!(error.contains("signal 13"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn helper_writes_no_more_than_it_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        let write = format!("head -c 4096 /dev/zero > {}", file.display());
+        shell(&write).run().await.unwrap_err();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        shell(&write).writes_up_to(4096).run().await.unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+    }
+
+    #[tokio::test]
+    async fn helper_has_no_more_memory_than_it_may() {
+        let script = "ulimit -d; ulimit -v";
+        assert_eq!(shell(script).run().await.unwrap(), "2097152\n16777216");
+    }
 }
