@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentiso_core::names::ImageName;
 
 use crate::blocking;
-use crate::command::Tool;
 use crate::error::ImageError;
 use crate::ext4;
 use crate::fs_error::{At, FsError};
@@ -17,11 +15,11 @@ use crate::hash::{self, Fingerprint};
 use crate::manifest::{self, FileRecord, Filesystem, ImageManifest, Origin, SCHEMA_VERSION, packages_of};
 use crate::progress::{Phase, Reporter, enter};
 use crate::publish::{Slot, remove_tree, require_space};
+use crate::qcow2;
 use crate::stage::{Stage, Survey};
 use crate::store::{DISK, Image, load};
 use crate::tools;
 
-const CONVERT_LIMIT: Duration = Duration::from_secs(1800);
 /// 2025-01-01: the time of everything that packages do not date themselves, so that equal inputs give equal trees.
 pub(crate) const EPOCH: i64 = 1_735_689_600;
 
@@ -72,7 +70,10 @@ pub(crate) async fn finish(
 
     enter(report, Phase::Disk);
     let disk = ready.join(DISK);
-    convert(&raw, &disk).await?;
+    {
+        let (raw, disk) = (raw.clone(), disk.clone());
+        blocking::run(Arc::clone(slot), move || qcow2::write(&raw, &disk)).await?;
+    }
     fs::remove_file(&raw).at("remove", &raw)?;
 
     enter(report, Phase::Checksums);
@@ -118,13 +119,4 @@ pub(crate) async fn finish(
 /// Directories have no stream to hash; their shape stands in for it, and the disk's hash is in the id anyway.
 fn tree_digest(survey: &Survey) -> String {
     format!("{}:{}", survey.inodes, survey.bytes)
-}
-
-async fn convert(raw: &Path, disk: &Path) -> Result<(), ImageError> {
-    Tool::new("qemu-img", "qemu-utils", CONVERT_LIMIT)
-        .args(["convert", "-f", "raw", "-O", "qcow2", "-o", "compat=1.1"])
-        .args([raw, disk])
-        .run()
-        .await?;
-    Ok(())
 }

@@ -21,7 +21,7 @@ use crate::source::{Dirs, PackageSource};
 use crate::stage::{Stage, StageError, TarSummary, unpack};
 use crate::store::{Image, load, refuse_in_use};
 
-const PROGRAMS: &[&str] = &["mmdebstrap", "apt-get", "mke2fs", "qemu-img"];
+const PROGRAMS: &[&str] = &["mmdebstrap", "apt-get", "mke2fs"];
 
 /// Whether an image that is there already is good enough.
 pub enum Existing<'a> {

@@ -6,7 +6,6 @@ use thiserror::Error;
 
 use crate::apt::AptError;
 use crate::bootstrap::BootstrapError;
-use crate::command::CommandError;
 use crate::ext4::Ext4Error;
 use crate::fs_error::FsError;
 use crate::manifest::ManifestError;
@@ -21,8 +20,6 @@ pub enum ImageError {
     Publish(#[from] PublishError),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    #[error(transparent)]
-    Command(#[from] CommandError),
     #[error(transparent)]
     Apt(#[from] AptError),
     #[error(transparent)]

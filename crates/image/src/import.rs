@@ -18,7 +18,7 @@ use crate::source::Dirs;
 use crate::stage::{Stage, copy_directory, unpack};
 use crate::store::Image;
 
-const PROGRAMS: &[&str] = &["mke2fs", "qemu-img"];
+const PROGRAMS: &[&str] = &["mke2fs"];
 /// Without one of these the agent could start nothing in the image.
 const SHELLS: [&str; 2] = ["bin/sh", "usr/bin/sh"];
 

@@ -29,6 +29,7 @@ pub mod kernel;
 pub mod manifest;
 mod progress;
 mod publish;
+mod qcow2;
 mod recipe;
 mod rootfs;
 mod source;

@@ -73,13 +73,12 @@ fn lacks(error: &ImageError) -> bool {
         error,
         ImageError::Apt(
             AptError::Unreachable { .. } | AptError::NotDebian { .. } | AptError::NoArchive { .. }
-        ) | ImageError::Command(CommandError::Missing { .. })
-            | ImageError::Bootstrap(
-                agentiso_image::BootstrapError::Command(CommandError::Missing { .. })
-                    | agentiso_image::BootstrapError::NoUidMap
-                    | agentiso_image::BootstrapError::NoSubIds { .. }
-                    | agentiso_image::BootstrapError::NoUserNamespaces { .. }
-            )
+        ) | ImageError::Bootstrap(
+            agentiso_image::BootstrapError::Command(CommandError::Missing { .. })
+                | agentiso_image::BootstrapError::NoUidMap
+                | agentiso_image::BootstrapError::NoSubIds { .. }
+                | agentiso_image::BootstrapError::NoUserNamespaces { .. }
+        )
     )
 }
 

@@ -18,7 +18,7 @@ const LONGEST_SOCKET: &str = "/01234567/agent.sock";
 /// Below this, the first workspaces run into a full disk.
 const LITTLE_SPACE: u64 = 2 << 30;
 
-/// Programs that build images. Without them, images that are there still work.
+/// Programs that build images, and the one that exports snapshots. Without them, images that are there still work.
 pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     const TOOLS: [(&str, &str); 3] =
         [("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs"), ("qemu-img", "qemu-utils")];
@@ -31,7 +31,7 @@ pub(super) fn image_tools(image_is_there: bool) -> Outcome {
     let detail = format!("{} not found", programs.join(", "));
     let fix = format!("apt-get install {}", packages.join(" "));
     if image_is_there {
-        Outcome::note("image tools", format!("{detail}; needed to build images"), fix)
+        Outcome::note("image tools", format!("{detail}; needed to build images and to export snapshots"), fix)
     } else {
         Outcome::failed("image tools", detail, fix)
     }
