@@ -1,5 +1,5 @@
 //! Named steps at which a test can have the process die, as a crash or a power cut would, or stand still while the test
-//! does something to a machine; and named writes that a test can have fail.
+//! does something to a machine; named writes that a test can have fail; and which jail a test wants.
 //!
 //! Without the feature `fault-injection` the calls are empty.
 
@@ -28,6 +28,21 @@ pub const SOCKET: &str = "AGENTISO_FAULT_SOCKET";
 /// The variable that names a file, which is looked for at every step and write, so that a test can choose the next fault
 /// while the process runs. It says `die STEP`, `ENOSPC WRITE` or `EIO WRITE`, and is removed before that happens.
 pub const FILE: &str = "AGENTISO_FAULT_FILE";
+
+/// The variable that names the one kind of jail that machines may get, so that a test has machines in a lesser one than
+/// its host could give.
+pub const JAIL: &str = "AGENTISO_FAULT_JAIL";
+
+#[cfg(feature = "fault-injection")]
+pub(crate) fn allows_jail(kind: &str) -> bool {
+    std::env::var_os(JAIL).is_none_or(|wanted| wanted == kind)
+}
+
+#[cfg(not(feature = "fault-injection"))]
+#[inline(always)]
+pub(crate) fn allows_jail(_kind: &str) -> bool {
+    true
+}
 
 pub(crate) fn point(name: &str) {
     debug_assert!(POINTS.contains(&name), "{name} is not in the list of fault points");

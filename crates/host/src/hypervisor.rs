@@ -82,6 +82,9 @@ pub enum HypervisorError {
     NoKvm { reason: String },
     #[error("vm.jail is set to required, but {reason}. Either {}, or set the key to auto", reason.fix())]
     NoJail { reason: JailError },
+    /// Never less of a jail than the host has: whoever asks next has it tried once more.
+    #[error("vm.jail: {reason}; {}", reason.fix())]
+    UndecidedJail { reason: JailError },
 }
 
 #[derive(Debug, Error)]
@@ -135,6 +138,7 @@ impl Hypervisor {
         let hashes = (sha256_of(&settings.kernel).await?, sha256_of(&settings.initrd).await?);
         let (jail, jail_reason) = match jail::find(&qemu.path, settings.jail).await {
             Ok(jail) => (jail, jail.describe().to_owned()),
+            Err(reason @ JailError::Undecided(_)) => return Err(HypervisorError::UndecidedJail { reason }),
             Err(reason) if settings.jail == config::Jail::Required => {
                 return Err(HypervisorError::NoJail { reason });
             }

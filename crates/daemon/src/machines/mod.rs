@@ -250,6 +250,9 @@ pub struct HostFacts {
     /// What holds a QEMU that was taken over.
     #[serde(default)]
     pub jail: String,
+    /// What that is, or why it is none.
+    #[serde(default)]
+    pub jail_reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

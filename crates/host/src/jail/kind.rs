@@ -67,6 +67,9 @@ pub enum JailError {
     Off,
     #[error("cannot start a program in a jail: {0}")]
     Refused(String),
+    /// The host had no room for the attempt; another one may have another end.
+    #[error("whether a program can be put into one was not found out: {0}")]
+    Undecided(String),
 }
 
 impl JailError {
@@ -74,6 +77,7 @@ impl JailError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Off => "set vm.jail to auto or required",
+            Self::Undecided(_) => "try again when the host has processes, memory and files to spare",
             Self::Refused(_) => {
                 "use Linux 6.7 or newer, or Linux 5.12 or newer with user namespaces allowed (sysctl user.max_user_namespaces, \
                  kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or run the daemon as root"

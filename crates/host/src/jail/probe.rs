@@ -9,6 +9,7 @@ use agentiso_core::ids::WorkspaceId;
 use super::cell::Cell;
 use super::kind::{Jail, JailError};
 use super::uid::{USERS, uid_of};
+use crate::fault;
 use crate::process::Jailed;
 
 /// Printing a version takes a fraction of a second; a minute means that the host is stuck.
@@ -22,10 +23,12 @@ pub async fn find(qemu: &Path, wanted: config::Jail) -> Result<Jail, JailError> 
     }
     let jails: &[Jail] = if gives_users() { &[Jail::Users] } else { &[Jail::UserNamespace, Jail::Landlock] };
     let mut reasons = Vec::new();
-    for jail in jails {
+    for jail in jails.iter().filter(|jail| fault::allows_jail(jail.as_str())) {
         let cell = Cell::new(*jail, uid_of(WorkspaceId::random()), qemu);
         match Jailed::new(qemu, DEADLINE, cell).args(["--version"]).run().await {
             Ok(_version) => return Ok(*jail),
+            // A lesser jail, or none, is not the answer to a moment in which the host had no room.
+            Err(error) if error.may_pass() => return Err(JailError::Undecided(error.to_string())),
             Err(error) => reasons.push(error.to_string()),
         }
     }
@@ -51,18 +54,41 @@ fn may_give_users(status: &str, uid_map: &str) -> bool {
     effective & NEEDED == NEEDED && all_exist
 }
 
+/// What a jail keeps from the host. Its user namespace is told apart from these.
+const NAMESPACES: [&str; 5] = ["mnt", "pid", "net", "ipc", "uts"];
+
 /// The jail that a process of ours is in, by what the kernel says of it. `None` if it is gone.
 pub fn of_process(pid: i32) -> Option<Jail> {
     let namespace = |of: &str, kind: &str| std::fs::read_link(format!("/proc/{of}/ns/{kind}")).ok();
     let pid = pid.to_string();
-    let shared = |kind: &str| Some(namespace(&pid, kind)? == namespace("self", kind)?);
-    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    Some(match (shared("mnt")?, shared("user")?) {
-        (true, _) if has_jails_limits(&limits) => Jail::Landlock,
-        (true, _) => Jail::None,
-        (false, true) => Jail::Users,
-        (false, false) => Jail::UserNamespace,
-    })
+    let apart = |kind: &str| Some(namespace(&pid, kind)? != namespace("self", kind)?);
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+    let mut all_apart = true;
+    for kind in NAMESPACES {
+        all_apart &= apart(kind)?;
+    }
+    Some(judge(all_apart, apart("user")?, &read("status")?, &read("limits")?))
+}
+
+/// From which namespaces are its own, and the texts of `/proc/PID/status` and `/proc/PID/limits`. What lacks anything that
+/// its kind of jail has is in none.
+fn judge(all_apart: bool, own_user_namespace: bool, status: &str, limits: &str) -> Jail {
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.map(str::trim).unwrap_or_default()
+    };
+    let is_empty = |set: &str| u64::from_str_radix(value(set), 16) == Ok(0);
+    let is_held = (value("NoNewPrivs"), value("Seccomp")) == ("1", "2")
+        && ["CapPrm", "CapEff", "CapAmb"].into_iter().all(is_empty);
+    let is_machines_user =
+        || value("Uid").split_whitespace().all(|uid| uid.parse().is_ok_and(|uid| USERS.contains(&uid)));
+    match (all_apart, own_user_namespace) {
+        _ if !is_held => Jail::None,
+        (true, false) if is_empty("CapBnd") && is_machines_user() => Jail::Users,
+        (true, true) if is_empty("CapBnd") => Jail::UserNamespace,
+        (false, false) if has_jails_limits(limits) => Jail::Landlock,
+        _ => Jail::None,
+    }
 }
 
 /// The kernel does not tell whether Landlock holds a process. But only what we put into a jail may have no message queues.
@@ -94,6 +120,32 @@ mod tests {
         assert!(has_jails_limits(&limits("0       0")));
         assert!(!has_jails_limits(&limits("819200  819200")));
         assert!(!has_jails_limits(""));
+    }
+
+    #[test]
+    fn jail_that_lacks_a_part_is_none() {
+        let status = "Uid:\t1879048200\t1879048200\t1879048200\t1879048200\nCapPrm:\t0000000000000000\n\
+                      CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nCapAmb:\t0000000000000000\n\
+                      NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        let limits = "Max msgqueue size    0   0   bytes\n";
+        assert_eq!(judge(true, false, status, limits), Jail::Users);
+        assert_eq!(judge(true, true, status, limits), Jail::UserNamespace);
+        assert_eq!(judge(false, false, status, limits), Jail::Landlock);
+        assert_eq!(judge(false, true, status, limits), Jail::None, "some namespaces are the host's");
+        assert_eq!(judge(false, false, status, ""), Jail::None);
+        let less = [
+            ("Uid:\t1879048200", "Uid:\t0", [Jail::None, Jail::UserNamespace, Jail::Landlock]),
+            ("CapBnd:\t0", "CapBnd:\t1", [Jail::None, Jail::None, Jail::Landlock]),
+            ("CapEff:\t0", "CapEff:\t1", [Jail::None; 3]),
+            ("NoNewPrivs:\t1", "NoNewPrivs:\t0", [Jail::None; 3]),
+            ("Seccomp:\t2", "Seccomp:\t0", [Jail::None; 3]),
+        ];
+        for (has, lacks, jails) in less {
+            let status = status.replace(has, lacks);
+            let judged = [(true, false), (true, true), (false, false)]
+                .map(|(all_apart, user)| judge(all_apart, user, &status, limits));
+            assert_eq!(judged, jails, "{lacks}");
+        }
     }
 
     #[tokio::test]

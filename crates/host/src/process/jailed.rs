@@ -36,6 +36,26 @@ pub enum JailedError {
     Failed { program: String, how: String, output: String },
 }
 
+impl JailedError {
+    /// Whether it was for lack of something that the host may have a moment later.
+    pub(crate) fn may_pass(&self) -> bool {
+        let lacks = |error: &io::Error| {
+            let errno = error.raw_os_error();
+            errno.is_some_and(|errno| {
+                [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE].contains(&errno)
+            })
+        };
+        match self {
+            Self::TimedOut { .. } => true,
+            Self::Spawn(SpawnError::Exec { source, .. } | SpawnError::Jail { source, .. }) => lacks(source),
+            Self::Spawn(SpawnError::Process(_)) => true,
+            Self::Spawn(SpawnError::Log(_)) | Self::File(_) | Self::NotFound { .. } | Self::Failed { .. } => {
+                false
+            }
+        }
+    }
+}
+
 /// A program with its arguments and its jail, ready to run.
 #[derive(Debug)]
 pub struct Jailed {
@@ -171,6 +191,22 @@ mod tests {
         assert!(said.len() <= KEPT_OUTPUT && said.ends_with("99999\n100000\nend"), "{said}");
         let error = shell("echo reason >&2; exit 3").run().await.unwrap_err().to_string();
         assert!(error.contains("exit status 3") && error.contains("reason"), "{error}");
+    }
+
+    #[test]
+    fn lack_of_room_is_told_from_refusal() {
+        let of = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            JailedError::from(SpawnError::Jail {
+                program: "qemu".into(),
+                step: "its maps".to_owned(),
+                source,
+            })
+        };
+        assert!(of(libc::EAGAIN).may_pass() && of(libc::ENOMEM).may_pass());
+        // The last is what a host says that allows no user namespaces.
+        assert!(!of(libc::EPERM).may_pass() && !of(libc::EACCES).may_pass() && !of(libc::ENOSPC).may_pass());
+        assert!(JailedError::TimedOut { program: "qemu".to_owned(), seconds: 1 }.may_pass());
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ use agentiso_host::{HostFacts, Hypervisor};
 use agentiso_image::{Image, Kernel};
 use serde_json::json;
 
+use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::machinery::{self, BootFiles};
@@ -250,10 +251,23 @@ fn templates(context: &Context, hypervisor: &Hypervisor, image: &Image) -> Outco
     }
 }
 
-/// What holds a QEMU that its guest has taken over. Tried with QEMU itself, as whoever runs this.
+/// What holds a QEMU that its guest has taken over: as the daemon found, which may have been started by other means than
+/// this, or, if none runs, tried with QEMU itself as whoever runs this.
 async fn jail(context: &Context) -> Outcome {
     const NAME: &str = "jail";
     let vm = &context.config.vm;
+    if let Some((jail, reason)) = jail_of_daemon(context).await {
+        let detail = format!("{jail}: {reason} (of the daemon that runs)");
+        return match (jail == Jail::None.as_str(), vm.jail) {
+            (false, _) => Outcome::ok(NAME, detail),
+            (true, config::Jail::Required) => {
+                Outcome::failed(NAME, detail, "agentiso daemon stop; the next one needs a jail")
+            }
+            (true, config::Jail::Auto | config::Jail::Off) => {
+                Outcome::note(NAME, detail, "set vm.jail to required, and start the daemon anew")
+            }
+        };
+    }
     let Ok(qemu) = Qemu::find(&vm.qemu_binary).await else {
         return Outcome::failed(NAME, "not tried", "put \"QEMU\" right first");
     };
@@ -266,6 +280,13 @@ async fn jail(context: &Context) -> Outcome {
         ),
         Err(error) => Outcome::note(NAME, format!("{}: {error}", Jail::None.describe()), error.fix()),
     }
+}
+
+/// The jail of a daemon's machines and what it says of it. `None` if no daemon runs that knows.
+async fn jail_of_daemon(context: &Context) -> Option<(String, String)> {
+    let mut client = Client::open_running(context).await.ok()??;
+    let host = client.control().status().await.ok()?.host?;
+    Some((host.jail, host.jail_reason)).filter(|(jail, reason)| !jail.is_empty() && !reason.is_empty())
 }
 
 /// Looked for where the daemon is or, if none runs, where one that is started from here would be.

@@ -177,5 +177,6 @@ pub(super) fn facts(config: &Config, facts: agentiso_host::HostFacts) -> HostFac
         storage: facts.storage.to_owned(),
         network: config.network.backend.chosen().as_str().to_owned(),
         jail: facts.jail.as_str().to_owned(),
+        jail_reason: facts.jail_reason,
     }
 }

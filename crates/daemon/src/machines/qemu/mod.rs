@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agentiso_core::config::Config;
+use agentiso_core::config::{Config, Jail};
 use agentiso_core::ids::SnapshotId;
 use agentiso_core::memory::HostMemory;
 use agentiso_core::names::ImageName;
@@ -120,7 +120,12 @@ impl QemuMachines {
                     jail: config.vm.jail,
                     nested: config.vm.nested,
                 };
-                Hypervisor::open(settings).await.map_err(|error| unfit(error.to_string()))
+                let opened = Hypervisor::open(settings).await.map_err(|error| unfit(error.to_string()))?;
+                let facts = opened.facts();
+                if !facts.jail.holds() && config.vm.jail != Jail::Off {
+                    tracing::warn!(reason = %facts.jail_reason, "machines run without a jail");
+                }
+                Ok(opened)
             })
             .await
     }
