@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use agentiso_testkit::host_or_skip;
+use agentiso_testkit::{HostOptions, TestHost, host_or_skip, record_skip};
 use serde_json::{Value, json};
 
 const ANSWER: Duration = Duration::from_secs(60);
@@ -53,33 +53,80 @@ fn status(pid: i32, key: &str) -> String {
     line.unwrap_or_else(|| panic!("{key}: {status}")).trim().to_owned()
 }
 
+/// `nobody`, wherever there is one.
+const NOBODY: u32 = 65534;
+
 #[test]
 fn jailed_machine_reaches_only_its_files() {
     let host = host_or_skip!();
-    let client = host.client();
-    let other = client.workspace_with(json!({"name": "neighbour"}));
-    let before = host.machines();
-    let ws = client.workspace_with(json!({"name": "inmate"}));
     let root = rustix::process::geteuid().is_root();
-    assert_eq!(ws.info()["jail"], if root { "users" } else { "user-namespace" });
-    let cmdline_of = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let pid = host.machines().into_iter().find(|pid| cmdline_of(pid).contains(&ws.id)).expect("it runs");
-    assert!(!before.is_empty());
+    machine_reaches_its_own_files_only(&host, if root { "users" } else { "user-namespace" });
+}
 
-    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+#[test]
+fn machine_of_an_ordinary_user_is_jailed_too() {
+    if !rustix::process::geteuid().is_root() {
+        return record_skip("the test above is that of an ordinary user");
+    }
+    let host = host_or_skip!(HostOptions { user: Some(NOBODY), ..HostOptions::default() });
+    machine_reaches_its_own_files_only(&host, "user-namespace");
+}
+
+#[test]
+fn machine_under_landlock_is_jailed_too() {
+    if !rustix::process::geteuid().is_root() {
+        return record_skip("only root can run a server as somebody else");
+    }
+    let environment = vec![("AGENTISO_FAULT_JAIL".to_owned(), "landlock".to_owned())];
+    let host = host_or_skip!(HostOptions { user: Some(NOBODY), environment, ..HostOptions::default() });
+    if checked(&host, "landlock")["verdict"] != "ok" {
+        return record_skip("this kernel has no Landlock, or one from before Linux 6.7");
+    }
+    machine_reaches_its_own_files_only(&host, "landlock");
+}
+
+/// What `agentiso check` says of the jail, where it could have found this one itself.
+fn checked(host: &TestHost, jail: &str) -> Value {
+    let output = host.cli_in(&[("AGENTISO_FAULT_JAIL", jail)], &["check", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    found["checks"].as_array().unwrap().iter().find(|check| check["name"] == "jail").unwrap().clone()
+}
+
+/// What the kernel says of a QEMU in that jail.
+fn assert_held(pid: i32, jail: &str) {
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert_eq!(u64::from_str_radix(&status(pid, set), 16), Ok(0), "{set}");
     }
     assert_eq!((status(pid, "NoNewPrivs"), status(pid, "Seccomp")), ("1".to_owned(), "2".to_owned()));
-    if root {
+    // Ours, from before its program began, and QEMU's own.
+    assert_eq!(status(pid, "Seccomp_filters"), "2");
+    if jail == "users" {
         let uids = status(pid, "Uid");
         let uids: Vec<u32> = uids.split_whitespace().map(|uid| uid.parse().unwrap()).collect();
         assert!(uids.iter().all(|uid| *uid >= 0x7000_0000 && *uid == uids[0]), "{uids:?}");
         assert_eq!(status(pid, "Groups"), "");
     }
+    if jail == "landlock" {
+        return;
+    }
+    assert_eq!(u64::from_str_radix(&status(pid, "CapBnd"), 16), Ok(0));
     for namespace in ["mnt", "pid", "net", "ipc", "uts"] {
         let of = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/{namespace}")).unwrap();
         assert_ne!(of(&pid.to_string()), of("self"), "{namespace}");
     }
+}
+
+fn machine_reaches_its_own_files_only(host: &TestHost, jail: &str) {
+    let client = host.client();
+    let other = client.workspace_with(json!({"name": "neighbour"}));
+    let ws = client.workspace_with(json!({"name": "inmate"}));
+    assert_eq!(ws.info()["jail"], jail);
+    let told = checked(host, "none of them");
+    assert_eq!(told["verdict"], "ok", "it is the daemon's that counts: {told}");
+    assert!(told["detail"].as_str().unwrap().starts_with(&format!("{jail}: ")), "{told}");
+    let cmdline_of = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let pid = host.machines().into_iter().find(|pid| cmdline_of(pid).contains(&ws.id)).expect("it runs");
+    assert_held(pid, jail);
     // Layers come, are frozen, and are merged while it runs.
     ws.sh("echo one > /root/file; sync");
     ws.tool("snapshot_create", json!({"name": "a"}));

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use agentiso_testkit::{HostOptions, TestWorkspace, eventually, host_or_skip, record_skip};
+use agentiso_testkit::{HostOptions, TestHost, TestWorkspace, eventually, host_or_skip, record_skip};
 use serde_json::json;
 
 /// `nobody`, wherever there is one.
@@ -50,9 +50,26 @@ fn somebody_who_is_not_root_has_machines_with_memory_restored_and_forked() {
         return record_skip("only root can run a server as somebody else");
     }
     let host = host_or_skip!(HostOptions { user: Some(NOBODY), ..HostOptions::default() });
+    machines_live_with_memory(&host, "user-namespace");
+}
+
+#[test]
+fn landlocked_machines_are_restored_and_forked_with_memory() {
+    if !rustix::process::geteuid().is_root() {
+        return record_skip("only root can run a server as somebody else");
+    }
+    let environment = vec![("AGENTISO_FAULT_JAIL".to_owned(), "landlock".to_owned())];
+    let host = host_or_skip!(HostOptions { user: Some(NOBODY), environment, ..HostOptions::default() });
+    if host.cli_ok(&["check", "--json"]).contains("before Linux 6.7") {
+        return record_skip("this kernel has no Landlock, or one from before Linux 6.7");
+    }
+    machines_live_with_memory(&host, "landlock");
+}
+
+fn machines_live_with_memory(host: &TestHost, jail: &str) {
     let client = host.client();
     let source = client.workspace_with(json!({"name": "source"}));
-    assert_eq!(source.info()["jail"], "user-namespace");
+    assert_eq!(source.info()["jail"], jail);
     source.sh(COUNT);
     counts_on(&source);
     source.write("/workspace/file", "first\n");

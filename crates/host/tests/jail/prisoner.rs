@@ -32,6 +32,8 @@ pub(crate) enum Attempt {
     /// Makes a file and removes it.
     Create(String),
     WriteGiven(i32),
+    /// Opens a file once more, for writing, by the name that its descriptor has.
+    Reopen(i32),
     /// Mode, times, an attribute and the flags of a file that is open.
     ModeOfGiven(i32),
     TimesOfGiven(i32),
@@ -118,6 +120,7 @@ impl Attempt {
                 }
 
                 Self::WriteGiven(fd) => ManuallyDrop::new(File::from_raw_fd(*fd)).write_all(b"x"),
+                Self::Reopen(fd) => File::options().write(true).open(format!("/proc/self/fd/{fd}")).map(drop),
                 Self::ModeOfGiven(fd) => told(libc::fchmod(*fd, 0o600).into()),
                 Self::TimesOfGiven(fd) => told(libc::futimens(*fd, ptr::null()).into()),
                 Self::AttributeOfGiven(fd) => {

@@ -118,6 +118,7 @@ impl World {
             of_anybody("writes to a template", Attempt::Write(text("templates/t/ram"))),
             of_anybody("adds to a template", Attempt::Create(text("templates/t/x"))),
             of_anybody("reads what else a template has", Attempt::Read(text("templates/t/manifest.json"))),
+            of_anybody("opens its base layer once more", Attempt::Reopen(frozen)),
             of_anybody("closes its base layer for everybody", Attempt::ModeOfGiven(frozen)),
             of_anybody("changes its base layer's times", Attempt::TimesOfGiven(frozen)),
             of_some_hosts("marks its base layer", Attempt::AttributeOfGiven(frozen)),
