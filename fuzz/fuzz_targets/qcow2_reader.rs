@@ -8,8 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use agentiso_diff::Difference;
 use agentiso_diff::qcow2::{Chain, Layer};
+use agentiso_diff::{Difference, Watch};
 use libfuzzer_sys::fuzz_target;
 
 /// What is read of the disk at its start and its end.
@@ -28,14 +28,14 @@ fuzz_target!(|data: &[u8]| {
     below.iter_mut().skip(8).take(8).for_each(|byte| *byte = 0);
     fs::write(&base, below).expect("the base is written");
 
-    let _ = Layer::open(&disk).and_then(|layer| layer.allocated());
+    let _ = Layer::open(&disk).and_then(|layer| layer.allocated(Watch::default()));
     let Ok(top) = Chain::open(&disk) else { return };
     let size = top.virtual_size();
     let mut buffer = vec![0; PART.min(size as usize)];
     let _ = top.read_at(size - buffer.len() as u64, &mut buffer);
     let (Ok(()), Ok(bottom)) = (top.read_at(0, &mut buffer), Chain::open(&base)) else { return };
     let mut same = vec![0; buffer.len()];
-    let (Ok(()), Ok(difference)) = (bottom.read_at(0, &mut same), Difference::between(&bottom, &top)) else {
+    let (Ok(()), Ok(difference)) = (bottom.read_at(0, &mut same), Difference::between(&bottom, &top, Watch::default())) else {
         return;
     };
     assert!(difference.bytes() <= size);

@@ -8,8 +8,9 @@
 
 use std::ops::Range;
 
-use crate::qcow2::{Chain, Layer, Qcow2Error};
+use crate::qcow2::{Chain, Layer, LayerError, MAX_RANGES, Qcow2Error};
 use crate::ranges::Ranges;
+use crate::watch::Watch;
 
 /// What is compared at once: a cluster of the disks we make.
 const STEP: u64 = 64 << 10;
@@ -29,11 +30,11 @@ impl Difference {
     ///
     /// Chains share the layers that are the same files, by device and inode, counted from the bottom. A copy of a
     /// file is another file.
-    pub fn between(old: &Chain, new: &Chain) -> Result<Self, Qcow2Error> {
+    pub fn between(old: &Chain, new: &Chain, watch: Watch<'_>) -> Result<Self, Qcow2Error> {
         let pairs = old.layers().iter().rev().zip(new.layers().iter().rev());
         let shared = pairs.take_while(|(old, new)| old.identity() == new.identity()).count();
-        let (old_changed, old_sees) = own(old, shared)?;
-        let (new_changed, new_sees) = own(new, shared)?;
+        let (old_changed, old_sees) = own(old, shared, watch)?;
+        let (new_changed, new_sees) = own(new, shared, watch)?;
         let mut resized = Ranges::default();
         // What one of them sees of the shared layers and the other does not, because a disk between is smaller.
         resized.push(old_sees.min(new_sees)..old_sees.max(new_sees));
@@ -41,10 +42,17 @@ impl Difference {
         Ok(Self { changed, new_size: new.virtual_size() })
     }
 
-    /// Reads what may differ, `max_bytes` of both disks together at most, and leaves out what is the same.
+    /// Reads what may differ, `max_bytes` of both disks together at most and until it is told to end, and leaves out what is
+    /// the same.
     ///
     /// Worth its time where the same content is in different files, as after a chain was made shorter by copying.
-    pub fn narrowed(self, old: &Chain, new: &Chain, max_bytes: u64) -> Result<Self, Qcow2Error> {
+    pub fn narrowed(
+        self,
+        old: &Chain,
+        new: &Chain,
+        max_bytes: u64,
+        watch: Watch<'_>,
+    ) -> Result<Self, Qcow2Error> {
         let (mut changed, mut left) = (Ranges::default(), max_bytes);
         let (mut old_bytes, mut new_bytes) = ([0; STEP as usize], [0; STEP as usize]);
         let both = old.virtual_size().min(new.virtual_size());
@@ -53,16 +61,18 @@ impl Difference {
             while at < range.end {
                 let end = range.end.min((at / STEP + 1) * STEP);
                 let length = (end - at) as usize;
-                let same = match left.checked_sub(2 * length as u64) {
-                    Some(rest) if end <= both => {
-                        left = rest;
-                        old.read_at(at, &mut old_bytes[..length])?;
-                        new.read_at(at, &mut new_bytes[..length])?;
-                        old_bytes[..length] == new_bytes[..length]
+                left = match left.checked_sub(2 * length as u64) {
+                    Some(rest) if end <= both && watch.over().is_none() => rest,
+                    // All the rest at once: a table of a few bytes can stand for any number of steps.
+                    Some(_) | None => {
+                        left = 0;
+                        changed.push(at..range.end);
+                        break;
                     }
-                    Some(_) | None => false,
                 };
-                if !same {
+                old.read_at(at, &mut old_bytes[..length])?;
+                new.read_at(at, &mut new_bytes[..length])?;
+                if old_bytes[..length] != new_bytes[..length] {
                     changed.push(at..end);
                 }
                 at = end;
@@ -90,17 +100,21 @@ impl Difference {
 /// How many guest bytes may differ between two disks: those whose cluster is defined by a file that only one of them
 /// has. It is a bound from above, by cluster.
 pub fn changed_bytes(old: &Chain, new: &Chain) -> Result<u64, Qcow2Error> {
-    Ok(Difference::between(old, new)?.bytes())
+    Ok(Difference::between(old, new, Watch::default())?.bytes())
 }
 
 /// What the layers above the shared ones define, and up to where the shared ones show through.
-fn own(chain: &Chain, shared: usize) -> Result<(Ranges, u64), Qcow2Error> {
+fn own(chain: &Chain, shared: usize, watch: Watch<'_>) -> Result<(Ranges, u64), Qcow2Error> {
     let (own, shared) = chain.layers().split_at(chain.layers().len() - shared);
     let mut defined = Ranges::default();
     let mut sees = u64::MAX;
     for layer in own {
         sees = sees.min(layer.virtual_size());
-        defined = defined.union(&layer.allocated()?.ranges.below(sees));
+        defined = defined.union(&layer.allocated(watch)?.ranges.below(sees));
+        // Of all layers together no more is kept than of one.
+        if defined.as_slice().len() > MAX_RANGES {
+            return Err(Qcow2Error::layer(layer.path())(LayerError::Scattered(MAX_RANGES)));
+        }
     }
     Ok((defined, sees.min(shared.first().map_or(0, Layer::virtual_size))))
 }

@@ -16,11 +16,11 @@
 //! use std::path::Path;
 //!
 //! use agentiso_diff::qcow2::Chain;
-//! use agentiso_diff::{DiffOptions, Difference, diff_paths};
+//! use agentiso_diff::{DiffOptions, Difference, Watch, diff_paths};
 //!
 //! let old = Chain::open(Path::new("snapshot.qcow2"))?;
 //! let new = Chain::open(Path::new("disk.qcow2"))?;
-//! let difference = Difference::between(&old, &new)?;
+//! let difference = Difference::between(&old, &new, Watch::default())?;
 //! let is_shared = |range| difference.is_shared(range);
 //! let paths = diff_paths(&old, &new, &DiffOptions { is_shared: Some(&is_shared), ..DiffOptions::default() })?;
 //! assert!(paths.counts.added >= paths.added.len() as u64);
@@ -38,8 +38,10 @@ mod paths;
 pub mod qcow2;
 mod ranges;
 mod read_at;
+mod watch;
 
 pub use difference::{Difference, changed_bytes};
 pub use paths::{ChangedPath, Counts, DiffError, DiffOptions, PathDiff, diff_paths};
 pub use ranges::Ranges;
 pub use read_at::ReadAt;
+pub use watch::{Ended, Watch};

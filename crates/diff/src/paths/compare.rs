@@ -12,9 +12,9 @@
 //! Content that cannot be read, or that is more than the options allow to compare, counts as different.
 
 use super::sides::Sides;
-use super::watch::Watch;
 use crate::ext4::{Ext4Error, Extent, Inode, Kind};
 use crate::read_at::ReadAt;
+use crate::watch::Watch;
 
 /// What is read of a file at once.
 const STEP: usize = 1 << 20;

@@ -14,7 +14,7 @@ mod options;
 mod result;
 mod sides;
 mod walk;
-mod watch;
+mod watched;
 
 pub use options::DiffOptions;
 pub use result::{ChangedPath, Counts, DiffError, PathDiff};

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use crate::ext4::{Ext4Error, Kind};
+use crate::watch::Ended;
 
 /// The paths that differ, each list sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,8 +53,6 @@ pub enum DiffError {
     TooManyEntries(u64),
     #[error("the directories have too many subdirectories to compare")]
     TooManyPending,
-    #[error("the comparison took too long and was ended")]
-    Deadline,
-    #[error("the comparison was cancelled")]
-    Cancelled,
+    #[error(transparent)]
+    Ended(#[from] Ended),
 }

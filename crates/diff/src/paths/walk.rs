@@ -7,9 +7,10 @@ use super::compare::Compare;
 use super::options::DiffOptions;
 use super::result::{ChangedPath, DiffError, PathDiff};
 use super::sides::Sides;
-use super::watch::{Watch, Watched};
+use super::watched::Watched;
 use crate::ext4::{Entries, Entry, Ext4Error, Inode, Kind, ROOT_INODE};
 use crate::read_at::ReadAt;
+use crate::watch::Watch;
 
 /// Where the file system's check puts what it finds; made with the file system, and of no interest.
 const LOST_AND_FOUND: &[u8] = b"/lost+found";
@@ -32,10 +33,10 @@ pub fn diff_paths<O: ReadAt + ?Sized, N: ReadAt + ?Sized>(
     new: &N,
     options: &DiffOptions<'_>,
 ) -> Result<PathDiff, DiffError> {
-    let watch = Watch::new(options);
+    let watch = Watch { deadline: options.deadline, cancelled: options.cancelled };
     let (old, new) = (Watched { disk: old, watch }, Watched { disk: new, watch });
     // Whatever failed because the comparison had to end did so for that reason.
-    walk(&old, &new, options, watch).map_err(|error| watch.over().unwrap_or(error))
+    walk(&old, &new, options, watch).map_err(|error| watch.over().map_or(error, Into::into))
 }
 
 fn walk<O: ReadAt + ?Sized, N: ReadAt + ?Sized>(

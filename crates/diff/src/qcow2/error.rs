@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::chain::MAX_DEPTH;
+use crate::watch::Ended;
 
 #[derive(Debug, Error)]
 pub enum Qcow2Error {
@@ -22,7 +23,7 @@ pub enum Qcow2Error {
 }
 
 impl Qcow2Error {
-    pub(super) fn layer(path: impl Into<PathBuf>) -> impl FnOnce(LayerError) -> Self {
+    pub(crate) fn layer(path: impl Into<PathBuf>) -> impl FnOnce(LayerError) -> Self {
         let path = path.into();
         move |problem| Self::Layer { path, problem }
     }
@@ -55,4 +56,6 @@ pub enum LayerError {
     SharedTable(u64),
     #[error("it is scattered over more than {0} places")]
     Scattered(usize),
+    #[error(transparent)]
+    Ended(#[from] Ended),
 }

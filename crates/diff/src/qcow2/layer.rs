@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::error::{LayerError, Qcow2Error};
 use super::header::{HEADER_BYTES, Header};
 use crate::ranges::Ranges;
+use crate::watch::Watch;
 
 /// The bits of an L1 or L2 entry that hold a place in the file.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
@@ -16,7 +17,10 @@ const L2_COMPRESSED: u64 = 1 << 62;
 const L2_ZERO: u64 = 1;
 
 /// What `allocated` keeps at most: 64 MiB of memory, and more than a disk of 256 GiB can need.
-const MAX_RANGES: usize = 1 << 22;
+pub(crate) const MAX_RANGES: usize = 1 << 22;
+
+/// How many entries are looked at, in a few milliseconds, before it is asked whether to go on.
+const LOOK_AFTER: u64 = 1 << 16;
 
 /// A file of a chain, opened for reading.
 #[derive(Debug)]
@@ -118,9 +122,13 @@ impl Layer {
     }
 
     /// The guest bytes that this file defines, without those of the files below.
-    pub fn allocated(&self) -> Result<Allocated, Qcow2Error> {
-        let (mut ranges, mut data_bytes) = (Ranges::default(), 0);
+    pub fn allocated(&self, watch: Watch<'_>) -> Result<Allocated, Qcow2Error> {
+        let (mut ranges, mut data_bytes, mut visited) = (Ranges::default(), 0, 0_u64);
         let walked = self.contents(0..self.virtual_size(), &mut |range, content| {
+            if visited.is_multiple_of(LOOK_AFTER) {
+                watch.check()?;
+            }
+            visited += 1;
             match content {
                 Content::Below => return Ok(()),
                 Content::Zero => {}

@@ -16,4 +16,5 @@ mod layer;
 
 pub use chain::{Chain, MAX_DEPTH};
 pub use error::{LayerError, Qcow2Error};
+pub(crate) use layer::MAX_RANGES;
 pub use layer::{Allocated, Layer};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use agentiso_diff::qcow2::{Chain, Layer, LayerError, MAX_DEPTH, Qcow2Error};
-use agentiso_diff::{Difference, changed_bytes};
+use agentiso_diff::{Difference, Ended, Watch, changed_bytes};
 use proptest::prelude::*;
 
 use crate::qcow2_file::{Cluster, Qcow2File, put};
@@ -82,7 +82,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.qcow2");
         file.write(&path);
-        let allocated = Layer::open(&path).unwrap().allocated().unwrap();
+        let allocated = Layer::open(&path).unwrap().allocated(Watch::default()).unwrap();
         let sectors = |clusters: &mut dyn Iterator<Item = u64>| -> BTreeSet<u64> {
             let per_cluster = 1 << (file.cluster_bits - 9);
             clusters.flat_map(|index| index * per_cluster..(index + 1) * per_cluster)
@@ -116,16 +116,16 @@ proptest! {
             Chain::open(&dir.path().join(top)).unwrap()
         };
         let (old_chain, new_chain) = (stack("old", &old), stack("new", &new));
-        let difference = Difference::between(&old_chain, &new_chain).unwrap();
+        let difference = Difference::between(&old_chain, &new_chain, Watch::default()).unwrap();
         let (old_bytes, new_bytes) = (model(&[old, base.clone()].concat()), model(&[new, base].concat()));
         for (sector, (old, new)) in old_bytes.chunks(512).zip(new_bytes.chunks(512)).enumerate() {
             let start = sector as u64 * 512;
             prop_assert!(!difference.is_shared(start..start + 512) || old == new, "sector {}", sector);
         }
         prop_assert!(difference.bytes() <= new_chain.virtual_size());
-        let unread = difference.clone().narrowed(&old_chain, &new_chain, 0).unwrap();
+        let unread = difference.clone().narrowed(&old_chain, &new_chain, 0, Watch::default()).unwrap();
         prop_assert_eq!(unread.ranges(), difference.ranges());
-        let narrow = difference.clone().narrowed(&old_chain, &new_chain, u64::MAX).unwrap();
+        let narrow = difference.clone().narrowed(&old_chain, &new_chain, u64::MAX, Watch::default()).unwrap();
         prop_assert!(narrow.bytes() <= difference.bytes());
         for (step, (old, new)) in (0..).zip(old_bytes.chunks(1 << 16).zip(new_bytes.chunks(1 << 16))) {
             let range = step << 16..(step << 16) + old.len().min(new.len()) as u64;
@@ -175,11 +175,47 @@ fn the_same_content_in_another_file_is_left_out_when_it_is_read() {
     disk().with(0, Cluster::Data(1)).with(1, Cluster::Data(2)).with(2, Cluster::Zero).write(&at("old"));
     disk().with(0, Cluster::Data(1)).with(1, Cluster::Data(3)).write(&at("new"));
     let (old, new) = (Chain::open(&at("old")).unwrap(), Chain::open(&at("new")).unwrap());
-    let difference = Difference::between(&old, &new).unwrap();
+    let difference = Difference::between(&old, &new, Watch::default()).unwrap();
     assert_eq!(difference.bytes(), 3 << 16);
-    assert_eq!(difference.clone().narrowed(&old, &new, 1 << 30).unwrap().bytes(), 1 << 16);
+    assert_eq!(difference.clone().narrowed(&old, &new, 1 << 30, Watch::default()).unwrap().bytes(), 1 << 16);
     // Enough for the first cluster only.
-    assert_eq!(difference.narrowed(&old, &new, 2 << 16).unwrap().bytes(), 2 << 16);
+    assert_eq!(difference.narrowed(&old, &new, 2 << 16, Watch::default()).unwrap().bytes(), 2 << 16);
+}
+
+#[test]
+fn spent_budget_takes_the_rest_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let size = 64 << 40;
+    Qcow2File::new(21, size).write(&at("base"));
+    Qcow2File::new(21, 1 << 21).on("base").write(&at("old"));
+    Qcow2File::new(21, size).on("base").write(&at("new"));
+    let (old, new) = (Chain::open(&at("old")).unwrap(), Chain::open(&at("new")).unwrap());
+    let difference = Difference::between(&old, &new, Watch::default()).unwrap();
+    let began = std::time::Instant::now();
+    let narrowed = difference.narrowed(&old, &new, 1 << 20, Watch::default()).unwrap();
+    assert_eq!(narrowed.bytes(), size - (1 << 21));
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn cancelled_comparison_of_tables_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let disk = || Qcow2File::new(16, 1 << 20);
+    disk().with(0, Cluster::Data(1)).write(&at("old"));
+    disk().with(0, Cluster::Data(1)).write(&at("new"));
+    let (old, new) = (Chain::open(&at("old")).unwrap(), Chain::open(&at("new")).unwrap());
+    let cancelled = std::sync::atomic::AtomicBool::new(true);
+    let over = Watch { cancelled: Some(&cancelled), ..Watch::default() };
+    let ended = Difference::between(&old, &new, over).unwrap_err();
+    let problem = LayerError::Ended(Ended::Cancelled);
+    assert!(
+        matches!(&ended, Qcow2Error::Layer { problem: found, .. } if found.to_string() == problem.to_string())
+    );
+    // How much may differ is known by then, and nothing is read to know it better.
+    let difference = Difference::between(&old, &new, Watch::default()).unwrap();
+    assert_eq!(difference.narrowed(&old, &new, 1 << 30, over).unwrap().bytes(), 1 << 16);
 }
 
 #[test]
@@ -255,7 +291,7 @@ fn what_leads_nowhere_is_refused_when_it_is_met() {
         put(&mut bytes, at, value);
         std::fs::write(&path, bytes).unwrap();
         let read = Chain::open(&path).and_then(|chain| chain.read_at(0, &mut [0; 4096]));
-        let allocated = Layer::open(&path).and_then(|layer| layer.allocated());
+        let allocated = Layer::open(&path).and_then(|layer| layer.allocated(Watch::default()));
         match (read, allocated) {
             (Err(Qcow2Error::Layer { problem, .. }), Err(_)) => problem,
             other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use agentiso_diff::ext4::{Ext4Error, FileSystem, Kind};
 use agentiso_diff::qcow2::Chain;
-use agentiso_diff::{DiffError, DiffOptions, Difference, ReadAt, diff_paths};
+use agentiso_diff::{DiffError, DiffOptions, Difference, Ended, ReadAt, Watch, diff_paths};
 
 use crate::ext4_image::{Images, assert_same_tree, bytes, diff, numbered, paths};
 use crate::qcow2_file::Qcow2File;
@@ -303,7 +303,7 @@ fn lists_end_where_asked_and_counts_do_not() {
     assert!(matches!(diff_paths(&old, &new, &few), Err(DiffError::TooManyEntries(500))));
     let cancelled = AtomicBool::new(true);
     let cancelled = DiffOptions { cancelled: Some(&cancelled), ..DiffOptions::default() };
-    assert!(matches!(diff_paths(&old, &new, &cancelled), Err(DiffError::Cancelled)));
+    assert!(matches!(diff_paths(&old, &new, &cancelled), Err(DiffError::Ended(Ended::Cancelled))));
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn shared_layers_are_read_once_and_the_answer_stays_the_same() {
     Qcow2File::between(&old, &new).on("old.qcow2").write(&images.at("new.qcow2"));
     let open = |name: &str| Chain::open(&images.at(name)).unwrap();
     let (old, new) = (open("old.qcow2"), open("new.qcow2"));
-    let difference = Difference::between(&old, &new).unwrap();
+    let difference = Difference::between(&old, &new, Watch::default()).unwrap();
     assert!(difference.bytes() > 0 && difference.bytes() < 2 << 20, "{}", difference.bytes());
     let is_shared = |range| difference.is_shared(range);
     let read = |options: &DiffOptions<'_>| {

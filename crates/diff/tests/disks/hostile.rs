@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_diff::ext4::FileSystem;
 use agentiso_diff::qcow2::{Chain, Layer};
-use agentiso_diff::{DiffError, DiffOptions, diff_paths};
+use agentiso_diff::{DiffError, DiffOptions, Ended, Watch, diff_paths};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -99,7 +99,7 @@ proptest! {
             let end = chain.virtual_size().saturating_sub(512);
             let _ = chain.read_at(end, &mut buffer[..512]);
         }
-        let _ = Layer::open(&path).and_then(|layer| layer.allocated());
+        let _ = Layer::open(&path).and_then(|layer| layer.allocated(Watch::default()));
         prop_assert!(started.elapsed() < SOON);
     }
 }
@@ -129,11 +129,16 @@ fn a_file_system_larger_than_its_disk_is_an_error_that_says_where() {
 struct Stopping<'a> {
     image: &'a [u8],
     left: std::cell::Cell<u32>,
+    /// Reads that came although it was stopped.
+    too_late: std::cell::Cell<u32>,
     cancelled: &'a std::sync::atomic::AtomicBool,
 }
 
 impl agentiso_diff::ReadAt for Stopping<'_> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        if self.cancelled.load(std::sync::atomic::Ordering::Relaxed) {
+            self.too_late.set(self.too_late.get() + 1);
+        }
         self.left.set(self.left.get().saturating_sub(1));
         if self.left.get() == 0 {
             self.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -149,10 +154,12 @@ fn comparison_ends_at_any_read_when_cancelled() {
     for reads in [1, 2, 5, 9, 14] {
         let cancelled = std::sync::atomic::AtomicBool::new(false);
         let left = std::cell::Cell::new(reads);
-        let disk = Stopping { image: &subject.image, left, cancelled: &cancelled };
+        let too_late = std::cell::Cell::new(0);
+        let disk = Stopping { image: &subject.image, left, too_late, cancelled: &cancelled };
         let options = DiffOptions { cancelled: Some(&cancelled), ..DiffOptions::default() };
         let ended = diff_paths(&disk, &subject.image, &options);
-        assert!(matches!(ended, Err(DiffError::Cancelled)), "after {reads} reads: {ended:?}");
+        assert_eq!(disk.too_late.get(), 0, "after {reads} reads");
+        assert!(matches!(ended, Err(DiffError::Ended(Ended::Cancelled))), "after {reads} reads: {ended:?}");
     }
 }
 
@@ -162,7 +169,7 @@ fn comparison_ends_when_its_time_is_up() {
     let image = subject().image;
     let late = DiffOptions { deadline: Some(Instant::now()), ..DiffOptions::default() };
     let ended = diff_paths(&image, &image, &late).unwrap_err();
-    assert!(matches!(ended, DiffError::Deadline), "{ended}");
+    assert!(matches!(ended, DiffError::Ended(Ended::Deadline)), "{ended}");
     let in_time = DiffOptions { deadline: Some(Instant::now() + SOON), ..DiffOptions::default() };
     assert!(diff_paths(&image, &image, &in_time).is_ok());
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agentiso_diff::ext4::{Ext4Error, FileSystem};
 use agentiso_diff::qcow2::Chain;
-use agentiso_diff::{DiffOptions, Difference, diff_paths};
+use agentiso_diff::{DiffOptions, Difference, Watch, diff_paths};
 
 use crate::ext4_image::{Images, bytes, diff, paths};
 use crate::qcow2_file::Qcow2File;
@@ -108,7 +108,7 @@ fn blocks_in_the_journal_are_not_taken_for_shared_ones() {
     Qcow2File::between(&vec![0; old.len()], &old).write(&images.at("old.qcow2"));
     Qcow2File::between(&old, &new).on("old.qcow2").write(&images.at("new.qcow2"));
     let (old, new) = ["old.qcow2", "new.qcow2"].map(|name| Chain::open(&images.at(name)).unwrap()).into();
-    let difference = Difference::between(&old, &new).unwrap();
+    let difference = Difference::between(&old, &new, Watch::default()).unwrap();
     let is_shared = |range| difference.is_shared(range);
     let options = DiffOptions { is_shared: Some(&is_shared), ..DiffOptions::default() };
     assert_eq!(paths(&diff_paths(&old, &new, &options).unwrap()), CHANGES);

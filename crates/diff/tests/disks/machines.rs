@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use agentiso_diff::ext4::FileSystem;
 use agentiso_diff::qcow2::Chain;
-use agentiso_diff::{DiffOptions, Difference, diff_paths};
+use agentiso_diff::{DiffOptions, Difference, Watch, diff_paths};
 
 use crate::ext4_image::paths;
 use crate::tools::{find, need};
@@ -49,7 +49,7 @@ fn the_disk_of_a_running_machine_is_read_as_a_recovery_would_leave_it() {
     };
     let image = Chain::open(disk.layers().last().unwrap().path()).unwrap();
     assert!(FileSystem::open(&disk).unwrap().replayed_blocks() > 0, "it was mounted");
-    let difference = Difference::between(&image, &disk).unwrap();
+    let difference = Difference::between(&image, &disk, Watch::default()).unwrap();
     let is_shared = |range| difference.is_shared(range);
     let fast = DiffOptions { is_shared: Some(&is_shared), ..DiffOptions::default() };
     let found = diff_paths(&image, &disk, &fast).unwrap();

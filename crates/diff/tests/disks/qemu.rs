@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use agentiso_diff::changed_bytes;
 use agentiso_diff::qcow2::{Chain, Layer, LayerError, Qcow2Error};
+use agentiso_diff::{Watch, changed_bytes};
 
 use crate::tools::{need, qemu_io, run};
 
@@ -44,7 +44,7 @@ fn a_chain_of_qemu_reads_as_qemu_reads_it() {
     assert!(disk == expected);
     // One cluster for 100 bytes, two for 70000, one of zeroes.
     assert_eq!(changed_bytes(&Chain::open(&at("middle")).unwrap(), &chain).unwrap(), 4 << 16);
-    let allocated = Layer::open(&at("top")).unwrap().allocated().unwrap();
+    let allocated = Layer::open(&at("top")).unwrap().allocated(Watch::default()).unwrap();
     assert_eq!(allocated.data_bytes, 3 << 16);
     assert_eq!(allocated.ranges.bytes(), 4 << 16);
 }

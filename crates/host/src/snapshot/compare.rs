@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use agentiso_core::ids::SnapshotId;
 use agentiso_diff::qcow2::{Chain, Qcow2Error};
-use agentiso_diff::{DiffOptions, Difference, PathDiff, diff_paths};
+use agentiso_diff::{DiffOptions, Difference, PathDiff, Watch, diff_paths};
 use tokio_util::sync::CancellationToken;
 
 use super::error::SnapshotError;
@@ -74,7 +74,8 @@ fn between(old: &Path, new: &Path, stop: &AtomicBool) -> Result<Comparison, Qcow
     let deadline = Some(Instant::now() + MAX_TIME);
     let (old, new) = (Chain::open(old)?, Chain::open(new)?);
     // A layer that took the place of several holds the same bytes in another file; reading tells.
-    let difference = Difference::between(&old, &new)?.narrowed(&old, &new, MAX_COMPARED)?;
+    let watch = Watch { deadline, cancelled: Some(stop) };
+    let difference = Difference::between(&old, &new, watch)?.narrowed(&old, &new, MAX_COMPARED, watch)?;
     let is_shared = |range| difference.is_shared(range);
     let options = DiffOptions {
         is_shared: Some(&is_shared),
