@@ -15,6 +15,9 @@ use super::machine::too_large;
 /// How long a transfer may stand still. The whole of it has no limit because its size has none.
 pub(super) const STALL_DEADLINE: Duration = Duration::from_secs(60);
 
+/// How long a listing may take in all. A guest that sends it entry by entry must come to an end.
+const LISTING_DEADLINE: Duration = Duration::from_secs(300);
+
 /// Names of one listing, which are all in memory: 300 bytes for each of the most entries there can be. What does not fit
 /// is left out.
 const MAX_LISTING_NAME_BYTES: usize = 15 << 20;
@@ -107,8 +110,12 @@ impl FileReader {
     /// The next piece, never empty; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, AgentError> {
         let mut data = std::mem::take(&mut self.first);
-        while data.is_empty() {
+        if data.is_empty() {
             match next_message(&self.client, "read_file", &mut self.chunks).await? {
+                // A guest must not send them without end.
+                Some(chunk) if chunk.data.is_empty() => {
+                    return Err(AgentError::violation("read_file", "an empty piece of a file"));
+                }
                 Some(chunk) => data = chunk.data,
                 None => return Ok(None),
             }
@@ -161,7 +168,8 @@ impl AgentClient {
         too_large("the edit", path.len() + old.len() + new.len(), limits::MAX_MESSAGE_BYTES - 1024)?;
         let mut stub = self.stub::<v1::EditFileResponse>();
         let request = v1::EditFileRequest { path, old, new, replace_all };
-        Ok(self.answer("edit_file", CALL_DEADLINE, stub.edit_file(request)).await?.replacements)
+        // It is on the guest's disk when it is answered.
+        Ok(self.answer("edit_file", STALL_DEADLINE, stub.edit_file(request)).await?.replacements)
     }
 
     /// Lists a directory. Symbolic links are not followed, and other file systems not entered.
@@ -185,11 +193,19 @@ impl AgentClient {
             glob: Bytes::copy_from_slice(options.glob),
         };
         let mut batches = self.answer(CALL, CALL_DEADLINE, stub.list_dir(request)).await?;
-        let mut growing = Growing::default();
-        while let Some(batch) = next_message(self, CALL, &mut batches).await? {
-            growing.add(batch, options.depth)?;
-        }
-        let mut listing = growing.listing;
+        let listing = async {
+            let mut growing = Growing::default();
+            while let Some(batch) = next_message(self, CALL, &mut batches).await? {
+                growing.add(batch, options.depth)?;
+                if growing.full {
+                    break;
+                }
+            }
+            Ok(growing.listing)
+        };
+        let after = LISTING_DEADLINE;
+        let mut listing =
+            timeout(after, listing).await.unwrap_or(Err(AgentError::TimedOut { call: CALL, after }))?;
         listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(listing)
     }
@@ -227,12 +243,17 @@ struct Growing {
     name_bytes: usize,
     /// Set by a batch without entries, which only the last one can be: a guest must not send them without end.
     ended: bool,
+    /// Set when names do not fit any more: nothing that comes is of use.
+    full: bool,
 }
 
 impl Growing {
     fn add(&mut self, batch: v1::ListDirBatch, depth: u32) -> Result<(), AgentError> {
         const CALL: &str = "list_dir";
-        if self.ended || self.listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize {
+        if self.ended
+            || self.full
+            || self.listing.entries.len() + batch.entries.len() > limits::MAX_DIR_ENTRIES as usize
+        {
             return Err(AgentError::violation(CALL, "more entries than were asked for"));
         }
         self.ended = batch.entries.is_empty();
@@ -241,6 +262,7 @@ impl Growing {
             self.name_bytes += entry.name.len();
             if self.name_bytes > MAX_LISTING_NAME_BYTES {
                 self.listing.truncated = true;
+                self.full = true;
                 break;
             }
             let name = relative_path(&entry.name, depth)?;
@@ -309,11 +331,12 @@ mod tests {
         let mut wide = Growing::default();
         let path = vec!["y".repeat(200); 10].join("/");
         let entry = v1::DirEntry { name: path.clone().into(), ..batch(1, 1).entries[0].clone() };
-        for _ in 0..20 {
-            let entries = vec![entry.clone(); 500];
-            wide.add(v1::ListDirBatch { entries, truncated: false }, 10).expect("it is cut instead");
+        let more = || v1::ListDirBatch { entries: vec![entry.clone(); 500], truncated: false };
+        while !wide.full {
+            wide.add(more(), 10).expect("it is cut instead");
         }
         assert!(wide.listing.truncated);
+        assert!(wide.add(more(), 10).is_err(), "nothing is read any more");
         assert!(wide.listing.entries.len() * path.len() <= MAX_LISTING_NAME_BYTES);
     }
 

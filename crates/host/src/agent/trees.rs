@@ -24,7 +24,7 @@ impl TreeReader {
     /// The next piece of the archive; `None` when it is complete.
     pub async fn next(&mut self) -> Result<Option<Bytes>, AgentError> {
         const CALL: &str = "read_tree";
-        while self.skipped.is_none() {
+        if self.skipped.is_none() {
             let chunk = next_message(&self.client, CALL, &mut self.chunks)
                 .await?
                 .ok_or_else(|| AgentError::violation(CALL, "the archive ended before its end"))?;
@@ -34,6 +34,10 @@ impl TreeReader {
             self.skipped = chunk.end.then_some(chunk.skipped);
             if !chunk.data.is_empty() {
                 return Ok(Some(chunk.data));
+            }
+            // A guest must not send them without end.
+            if !chunk.end {
+                return Err(AgentError::violation(CALL, "an empty piece of an archive"));
             }
         }
         Ok(None)

@@ -1,14 +1,30 @@
 //! Guests that lie, babble or say nothing. The client ends with an error, soon, and never hangs.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agentiso_host::agent::{AgentClient, HandshakeError};
-use agentiso_protocol::io::OpenError;
+use agentiso_guest::machine::NoMachine;
+use agentiso_guest::service::Agent;
+use agentiso_host::agent::{AgentClient, AgentError, HandshakeError, ListOptions};
+use agentiso_protocol::io::{Acceptor, OpenError};
+use agentiso_protocol::limits;
 use agentiso_protocol::link::{Decoder, Event, MAX_PAYLOAD, Nonce, data_header, sync_ack};
+use agentiso_protocol::schema::v1::guest_server::GuestServer;
+use bytes::Bytes;
+use http::Response;
+use hyper::body::Frame;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
+use tower::Service as _;
 
 use crate::support::SOON;
 
@@ -156,4 +172,102 @@ async fn endless_headers_are_refused() {
     })
     .await;
     assert!(matches!(result, Err(HandshakeError::Hello(_))), "{result:?}");
+}
+
+/// One message, and then another without end.
+struct Endless {
+    first: Option<Vec<u8>>,
+    again: Vec<u8>,
+    sent: Arc<AtomicUsize>,
+}
+
+impl hyper::body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let message = self.first.take().unwrap_or_else(|| self.again.clone());
+        let mut bytes = vec![0];
+        bytes.extend((message.len() as u32).to_be_bytes());
+        bytes.extend(message);
+        Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+    }
+}
+
+/// A field of a message that has a length.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.extend(content);
+    bytes
+}
+
+/// An agent that greets as it should and answers every other call with these messages.
+async fn endless(first: Vec<u8>, again: Vec<u8>) -> (AgentClient, Arc<AtomicUsize>, AbortOnDropHandle<()>) {
+    let (host, guest) = UnixStream::pair().expect("a pair of sockets");
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let server = GuestServer::from_arc(Arc::new(Agent::new(Arc::new(NoMachine))));
+    let guest = AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut acceptor = Acceptor::new(guest);
+        let link = acceptor.accept().await.expect("the host is there");
+        let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+            let (mut server, first, again) = (server.clone(), first.clone(), again.clone());
+            let sent = Arc::clone(&counted);
+            async move {
+                if request.uri().path().ends_with("/Hello") {
+                    return server.call(request).await;
+                }
+                let body = tonic::body::Body::new(Endless { first: Some(first), again, sent });
+                let answer = Response::builder().header("content-type", "application/grpc").body(body);
+                Ok(answer.expect("a response"))
+            }
+        });
+        // It ends when the host has heard enough.
+        let _ended =
+            http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(link), service).await;
+    }));
+    let client = AgentClient::over(host, Instant::now() + SOON).await.expect("it greets");
+    (client, sent, guest)
+}
+
+fn is_violation<T>(answer: Result<T, AgentError>) -> bool {
+    matches!(answer, Err(AgentError::Violation { .. }))
+}
+
+#[tokio::test]
+async fn empty_pieces_without_end_are_refused() {
+    let file_info = field(1, &[1 << 3, 1]);
+    let (client, _, _guest) = endless(file_info, Vec::new()).await;
+    let file = client.read_file("/x", 0, None).await.expect("it begins");
+    assert!(is_violation(timeout(SOON, file.collect(1000)).await.expect("it ends")));
+    let (client, _, _guest) = endless(field(1, b"archive"), Vec::new()).await;
+    let mut tree = client.read_tree("/x").await.expect("it begins");
+    assert_eq!(tree.next().await.expect("a piece").as_deref(), Some(&b"archive"[..]));
+    assert!(is_violation(timeout(SOON, tree.next()).await.expect("it ends")));
+}
+
+#[tokio::test]
+async fn endless_listing_is_cut_and_no_longer_read() {
+    let path = vec!["y".repeat(200); 15].join("/");
+    let entry = [field(1, path.as_bytes()), field(2, &[1 << 3, 1])].concat();
+    let batch = field(1, &entry).repeat(limits::DIR_BATCH_ENTRIES);
+    let (client, sent, guest) = endless(batch.clone(), batch).await;
+    let options = ListOptions { depth: 20, glob: b"" };
+    let listing = timeout(SOON, client.list_dir("/x", options)).await.expect("it ends").expect("a listing");
+    assert!(listing.truncated && !listing.entries.is_empty());
+    let bytes = listing.entries.len() * path.len();
+    assert!(bytes <= 15 << 20, "{bytes}");
+    drop(client);
+    timeout(SOON, guest).await.expect("the connection ends").expect("no panic");
+    assert!(sent.load(Ordering::Relaxed) < 100, "{sent:?}");
 }
