@@ -6,7 +6,7 @@ use memchr::memmem;
 use super::error::FileError;
 use super::path::GuestPath;
 use super::read::read;
-use super::replace::replace_file;
+use super::replace::Replacement;
 
 /// Replaces the first occurrence of `old`, or all of them. Returns how many.
 pub fn edit(path: &GuestPath, old: &[u8], new: &[u8], all: bool) -> Result<u64, FileError> {
@@ -42,7 +42,9 @@ pub fn edit(path: &GuestPath, old: &[u8], new: &[u8], all: bool) -> Result<u64, 
     if result.len() as u64 > limit {
         return Err(too_large());
     }
-    replace_file(path.as_path(), None, &result)?;
+    let mut replacement = Replacement::begin(path.as_path(), None)?;
+    replacement.write(&result)?;
+    replacement.commit()?;
     Ok(count)
 }
 

@@ -1,7 +1,7 @@
 //! Replaces a file in one step: a temporary file beside it, then a rename.
 //!
 //! What is at the path is the old file or the new one, never half of either; a replacement that is not finished
-//! leaves nothing behind.
+//! leaves nothing behind. What a caller is told has been written outlives a crash of the machine.
 
 use std::fs;
 use std::fs::{File, OpenOptions, Permissions};
@@ -9,6 +9,9 @@ use std::io;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, fsync, open};
+use rustix::io::Errno;
 
 use super::error::{At as _, FileError};
 
@@ -71,24 +74,48 @@ impl Replacement {
         self.file.write_all(bytes).at(&self.target)
     }
 
-    /// Puts the file in its place.
-    pub(super) fn commit(mut self) -> Result<(), FileError> {
+    /// Puts the file in its place, for good.
+    pub(super) fn commit(self) -> Result<(), FileError> {
+        self.take_on()?;
+        // Before it has its name: after a crash the name must not lead to a file without its content.
+        self.file.sync_all().at(&self.target)?;
+        sync_parent(&self.rename()?)
+    }
+
+    /// Takes on the owner and the mode.
+    fn take_on(&self) -> Result<(), FileError> {
         if let Some((uid, gid)) = self.owner {
             fchown(&self.file, Some(uid), Some(gid)).at(&self.target)?;
         }
         // After the owner, because a change of the owner clears the set-user-id bit.
-        self.file.set_permissions(Permissions::from_mode(self.mode)).at(&self.target)?;
+        self.file.set_permissions(Permissions::from_mode(self.mode)).at(&self.target)
+    }
+
+    /// Returns its path.
+    fn rename(mut self) -> Result<PathBuf, FileError> {
         fs::rename(&self.temporary.path, &self.target).at(&self.target)?;
         self.temporary.renamed = true;
-        Ok(())
+        Ok(self.target)
     }
 }
 
-/// Replaces the file at `path` by these bytes.
+/// Replaces the file at `path` by these bytes, for the time that the machine runs: whoever starts it again writes it again.
 pub(crate) fn replace_file(path: &Path, mode: Option<u32>, content: &[u8]) -> Result<(), FileError> {
     let mut replacement = Replacement::begin(path, mode)?;
     replacement.write(content)?;
-    replacement.commit()
+    replacement.take_on()?;
+    replacement.rename().map(drop)
+}
+
+/// Makes sure that a name stays in its directory.
+pub(super) fn sync_parent(target: &Path) -> Result<(), FileError> {
+    let parent = target.parent().unwrap_or(Path::new("/"));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match open(parent, flags, Mode::empty()).and_then(fsync) {
+        // A file system that keeps nothing has nothing to make sure of.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error).at(target),
+    }
 }
 
 /// Follows symbolic links at the end of the path; the last one may lead to nothing.
@@ -107,7 +134,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, FileError> {
             Err(error) => return Err(error).at(path),
         }
     }
-    Err(rustix::io::Errno::LOOP).at(path)
+    Err(Errno::LOOP).at(path)
 }
 
 fn create_beside(target: &Path) -> Result<(File, Temporary), FileError> {

@@ -11,12 +11,12 @@ use agentiso_protocol::limits;
 use agentiso_protocol::schema::v1;
 use agentiso_tree::{Links, pack, unpack};
 use bytes::{Buf as _, Bytes, BytesMut};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, open, syncfs};
 
 use super::error::{At as _, FileError};
 use super::parents::Parents;
 use super::path::GuestPath;
-use super::replace::{random, resolve};
+use super::replace::{random, resolve, sync_parent};
 use super::write::Piece;
 
 /// All permission bits: whoever sends a directory to a machine of his own may send any.
@@ -81,9 +81,12 @@ pub fn write_tree(
     if rest.is_err() || pieces.announced != Some(pieces.read) {
         return Err(FileError::CutOff { path: path.display() });
     }
+    // One call for all of its files; what others have written to the same disk goes with them.
+    syncfs(&directory).at(path.as_path())?;
     // An empty directory is replaced, as the kernel does it; any other is not.
     fs::rename(&staging.path, &target).at(path.as_path())?;
     staging.renamed = true;
+    sync_parent(&target)?;
     parents.keep();
     Ok(pieces.read)
 }
