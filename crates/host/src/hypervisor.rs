@@ -17,7 +17,7 @@ use crate::accelerator::{self, Chosen, HostCpu, ProbeKey, Verdict};
 use crate::agent::{AgentClient, AgentError};
 use crate::boot::BootError;
 use crate::boot::ladder::Ladder;
-use crate::boot::launch::{Host, Start, agent_socket, console_socket, qmp_socket};
+use crate::boot::launch::{Host, Start, agent_socket, console_socket, qmp_socket, stderr_pipe};
 use crate::boot::rise::as_of_now;
 use crate::cgroup::Cgroups;
 use crate::disk::{DiskError, KeyframeDue, Qcow2Storage, Storage, VolumeSizes};
@@ -25,7 +25,7 @@ use crate::fault;
 use crate::files::FileError;
 use crate::hex;
 use crate::jail::{self, Jail, JailError};
-use crate::machine::{Console, Machine, Parts, room};
+use crate::machine::{Machine, Parts, Recorder, Source, room};
 use crate::process::{MachineRecord, Process, ProcessError, host_boot_id};
 use crate::progress::Progress;
 use crate::qemu::argv::{Begin, Memory, Shape};
@@ -262,7 +262,7 @@ impl Hypervisor {
         }
     }
 
-    /// Lets a guest that stands still for lack of room go on, or says what is missing.
+    /// Lets a guest that stands still go on, or says what room is missing for that.
     pub async fn go_on(
         &self,
         spec: &MachineSpec,
@@ -271,7 +271,7 @@ impl Hypervisor {
         let missing = room::missing(spec)?;
         if missing.is_none() {
             self.watch_room(spec, machine).await;
-            machine.resume().await?;
+            machine.wake().await?;
         }
         Ok(missing)
     }
@@ -415,14 +415,25 @@ impl Hypervisor {
         }
         let qmp = QmpClient::connect(&qmp_socket(&spec.run_dir)).await?;
         let events = qmp.events();
-        let console = match Console::follow(&console_socket(&spec.run_dir), &spec.console_log()) {
-            Ok(console) => Some(console),
-            Err(error) => {
-                // One that an older agentiso started writes its log itself.
-                tracing::debug!(workspace = %spec.id, %error, "its console cannot be listened to");
-                None
+        let (mut sources, mut unrecorded) = (Vec::new(), Vec::new());
+        for (source, log) in [
+            (Source::console(&console_socket(&spec.run_dir), &spec.console_log()), spec.console_log()),
+            (Source::pipe(&stderr_pipe(&spec.run_dir), &spec.stderr_log()), spec.stderr_log()),
+        ] {
+            match source {
+                Ok(source) => sources.push(source),
+                Err(error) => {
+                    // One that an older agentiso started writes its logs itself.
+                    tracing::debug!(workspace = %spec.id, %error, "what it prints cannot be listened to");
+                    unrecorded.push(log);
+                }
             }
-        };
+        }
+        // A machine is worth more than its logs.
+        let recorder = Recorder::start(sources).unwrap_or_else(|error| {
+            tracing::warn!(workspace = %spec.id, %error, "what it prints is not written down");
+            Recorder::deaf()
+        });
         // Whoever paused it for a moment is gone.
         qmp.wake().await?;
         let agent_socket = agent_socket(&spec.run_dir);
@@ -444,7 +455,8 @@ impl Hypervisor {
             agent,
             agent_socket,
             run_dir: spec.run_dir.clone(),
-            console,
+            recorder,
+            unrecorded,
             console_log: spec.console_log(),
             stderr_log: spec.stderr_log(),
         });

@@ -4,9 +4,11 @@
 mod common;
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use agentiso_host::agent::WriteOptions;
 use agentiso_host::process::Process;
 use agentiso_host::{AttachError, ExitCause, MachineRecord, OnSpawn, Progress};
 use common::{SMALL, TestHost, sh};
@@ -92,6 +94,11 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     let unwatched = printed();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(printed(), unwatched, "nobody listens, so nothing is kept");
+    // What QEMU says itself goes to a pipe, which has room for some of it.
+    let pipe = spec.run_dir.join("stderr.pipe");
+    assert_eq!(std::fs::read_link(format!("/proc/{}/fd/2", record.pid)).unwrap(), pipe);
+    std::fs::OpenOptions::new().append(true).open(&pipe).unwrap().write_all(b"QEMU complains\n").unwrap();
+    assert!(!std::fs::read_to_string(spec.stderr_log()).unwrap().contains("complains"));
 
     let later = MachineRecord { start_time: record.start_time + 1, ..record.clone() };
     assert!(matches!(host.hypervisor.attach(&spec, &later).await, Err(AttachError::Gone)));
@@ -105,7 +112,44 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     eprintln!("attached and first command {:?}", began.elapsed());
     tokio::time::timeout(4 * SOON, grows(unwatched)).await.expect("its console is written down again");
     machine.kill().await;
+    let complaints = std::fs::read_to_string(spec.stderr_log()).unwrap();
+    assert!(complaints.ends_with("QEMU complains\n"), "{complaints}");
     assert!(matches!(host.hypervisor.attach(&spec, &record).await, Err(AttachError::Gone)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn written_files_survive_a_pulled_plug() {
+    let artefacts = artefacts_or_skip!();
+    let host = TestHost::sharing(&artefacts).await;
+    host.ensure_image(SMALL).await;
+    let spec = host.spec(SMALL);
+    let machine = host.create(&spec).await.machine;
+    let tree = tempfile::tempdir().unwrap();
+    std::fs::create_dir(tree.path().join("sub")).unwrap();
+    std::fs::write(tree.path().join("sub/leaf"), "leaf").unwrap();
+    let mut archive = Vec::new();
+    let directory = std::fs::File::open(tree.path()).unwrap();
+    agentiso_tree::pack(directory.into(), &mut archive).unwrap();
+    sh(&machine, "echo before > /root/edited; sync").await;
+    let agent = machine.agent().await.unwrap();
+    // Each is on the disk when it is answered, whatever is written after it.
+    let began = Instant::now();
+    for round in 0..20 {
+        let path = format!("/root/made/here/{round}");
+        agent.write_bytes(&path, WriteOptions::default(), format!("file {round}")).await.unwrap();
+    }
+    eprintln!("a file takes {:?}", began.elapsed() / 20);
+    agent.write_tree("/root/tree", &archive[..]).await.unwrap();
+    agent.edit_file("/root/edited", "before", "after", false).await.unwrap();
+    machine.kill().await;
+    let machine = host.watch(host.hypervisor.start(&spec, &Progress::silent()).await.unwrap()).machine;
+    let found = sh(
+        &machine,
+        "cat /root/made/here/19 /root/tree/sub/leaf /root/edited; ls -A /root/made/here | wc -l",
+    )
+    .await;
+    assert_eq!(found, "file 19leafafter\n20");
+    machine.kill().await;
 }
 
 fn files_in(dir: &std::path::Path) -> usize {

@@ -257,7 +257,7 @@ impl Ladder<'_> {
 /// Takes over a machine that is up.
 fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
     let events = launched.events();
-    let (process, qmp, console) = launched.keep();
+    let (process, qmp, recorder) = launched.keep();
     Machine::new(Parts {
         id: start.id,
         process,
@@ -266,7 +266,8 @@ fn machine(launched: Launched, agent: AgentClient, start: Start) -> Machine {
         agent: Some(agent),
         agent_socket: agent_socket(&start.run_dir),
         run_dir: start.run_dir,
-        console: Some(console),
+        recorder,
+        unrecorded: Vec::new(),
         console_log: start.console_log,
         stderr_log: start.stderr_log,
     })

@@ -16,7 +16,7 @@ use crate::accelerator::Chosen;
 use crate::cgroup::Cgroups;
 use crate::files::{self, FileError};
 use crate::jail::Jail;
-use crate::machine::{Console, ExitReason};
+use crate::machine::{ExitReason, Recorder, Source, make_pipe};
 use crate::process::{Launch, Priority, Process};
 use crate::qemu::argv::{Begin, Card, Machine, Memory, Shape, argv};
 use crate::qemu::version::Qemu;
@@ -69,6 +69,11 @@ pub(crate) fn console_socket(run_dir: &Path) -> PathBuf {
     run_dir.join("tty.sock")
 }
 
+/// What QEMU's standard streams go to.
+pub(crate) fn stderr_pipe(run_dir: &Path) -> PathBuf {
+    run_dir.join("stderr.pipe")
+}
+
 /// A QEMU that runs and answers. Dropped, it is killed and its sockets are removed; [`Launched::keep`] hands it
 /// over instead.
 #[derive(Debug)]
@@ -77,7 +82,7 @@ pub(crate) struct Launched {
     process: Process,
     qmp: QmpClient,
     run_dir: PathBuf,
-    console: Console,
+    recorder: Recorder,
     console_log: PathBuf,
     stderr_log: PathBuf,
 }
@@ -119,8 +124,11 @@ impl Host {
         let qmp = listen(&qmp_socket(&start.run_dir))?;
         let agent = listen(&agent_socket(&start.run_dir))?;
         let console_fd = listen(&console_socket(&start.run_dir))?;
-        // Connected before QEMU begins, so that nothing is printed to nobody.
-        let console = Console::follow(&console_socket(&start.run_dir), &start.console_log)?;
+        let log = stderr_pipe(&start.run_dir);
+        make_pipe(&log)?;
+        // Listened to before QEMU begins, so that nothing is printed to nobody.
+        let console = Source::console(&console_socket(&start.run_dir), &start.console_log)?;
+        let errors = Source::pipe(&log, &start.stderr_log)?;
         let nowhere = Card::Socket(start.run_dir.join("net.sock"));
         let equipment = Equipment::new(self, start)?;
         let arguments = argv(&Machine {
@@ -144,7 +152,6 @@ impl Host {
             console_fd: console_fd.as_raw_fd(),
         });
         let program = self.qemu.path.clone();
-        let log = start.stderr_log.clone();
         let priority = match start.memory {
             // Nobody's machine: its memory is made for others.
             Memory::Recorded(_) => Priority::Background,
@@ -159,7 +166,9 @@ impl Host {
         let process = Launch { program, arguments, log, inherited, priority, group, cell }.spawn()?;
         tracing::debug!(workspace = %start.id, pid = process.pid(), "QEMU started");
         undo.process = Some(process.clone());
-        Ok(Spawned { undo, process, console, start: start.clone() })
+        // From here on somebody has the pipe open for writing, so that it is not taken for one that has ended.
+        let recorder = Recorder::start(vec![console, errors])?;
+        Ok(Spawned { undo, process, recorder, start: start.clone() })
     }
 }
 
@@ -167,7 +176,7 @@ impl Host {
 pub(crate) struct Spawned {
     undo: Undo,
     process: Process,
-    console: Console,
+    recorder: Recorder,
     start: Start,
 }
 
@@ -185,7 +194,7 @@ impl Spawned {
             biased;
             qmp = connecting => qmp,
             exit = self.process.wait() => {
-                self.console.drained().await;
+                self.recorder.drained().await;
                 let reason = ExitReason::of(exit, None, &self.start.console_log, &self.start.stderr_log);
                 return Err(BootError::Died { reason, console_tail: String::new() });
             }
@@ -199,7 +208,7 @@ impl Spawned {
             process: self.process,
             qmp,
             run_dir: self.start.run_dir,
-            console: self.console,
+            recorder: self.recorder,
             console_log: self.start.console_log,
             stderr_log: self.start.stderr_log,
         })
@@ -208,21 +217,21 @@ impl Spawned {
     /// A closed control socket means that QEMU is going; its exit tells more.
     async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
         let logs = (self.start.console_log.as_path(), self.start.stderr_log.as_path());
-        explain(&self.process, error, &self.console, logs).await
+        explain(&self.process, error, &self.recorder, logs).await
     }
 }
 
 async fn explain(
     process: &Process,
     error: crate::qmp::QmpError,
-    console: &Console,
+    recorder: &Recorder,
     (console_log, stderr): (&Path, &Path),
 ) -> BootError {
     /// QEMU that has closed its socket is about to exit.
     const EXIT_SOON: Duration = Duration::from_secs(2);
     match (error, tokio::time::timeout(EXIT_SOON, process.wait()).await) {
         (_, Ok(exit)) => {
-            console.drained().await;
+            recorder.drained().await;
             let reason = ExitReason::of(exit, None, console_log, stderr);
             BootError::Died { reason, console_tail: console_tail(console_log) }
         }
@@ -253,19 +262,19 @@ impl Launched {
 
     pub(crate) async fn exit_reason(&self) -> ExitReason {
         let exit = self.process().wait().await;
-        self.console.drained().await;
+        self.recorder.drained().await;
         ExitReason::of(exit, None, &self.console_log, &self.stderr_log)
     }
 
     /// What a failed command means: the machine's end, if it is ending.
     pub(crate) async fn explain(&self, error: crate::qmp::QmpError) -> BootError {
-        explain(self.process(), error, &self.console, (&self.console_log, &self.stderr_log)).await
+        explain(self.process(), error, &self.recorder, (&self.console_log, &self.stderr_log)).await
     }
 
     /// Hands the machine over; nothing is undone any more.
-    pub(crate) fn keep(self) -> (Process, QmpClient, Console) {
+    pub(crate) fn keep(self) -> (Process, QmpClient, Recorder) {
         self.undo.disarm();
-        (self.process, self.qmp, self.console)
+        (self.process, self.qmp, self.recorder)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The handle to a running machine, and the task that watches it.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::console::Console;
 use super::exit::ExitReason;
 use super::link::AgentLink;
 use super::logs;
+use super::recorder::Recorder;
 use crate::agent::{AgentClient, AgentError};
 use crate::files;
 use crate::process::{MachineRecord, Process};
@@ -48,8 +49,9 @@ pub(crate) struct Parts {
     pub(crate) agent: Option<AgentClient>,
     pub(crate) agent_socket: PathBuf,
     pub(crate) run_dir: PathBuf,
-    /// `None`: QEMU writes the log itself, or nobody can.
-    pub(crate) console: Option<Console>,
+    pub(crate) recorder: Recorder,
+    /// Logs that QEMU writes itself, because an older agentiso started it.
+    pub(crate) unrecorded: Vec<PathBuf>,
     pub(crate) console_log: PathBuf,
     pub(crate) stderr_log: PathBuf,
 }
@@ -69,23 +71,24 @@ struct Inner {
     /// Whether we sent the signal that ends it.
     killed: Arc<AtomicBool>,
     exit: watch::Receiver<Option<ExitReason>>,
-    stalled: watch::Receiver<Option<String>>,
+    stall: Arc<watch::Sender<Option<Stall>>>,
     _watcher: AbortOnDropHandle<()>,
 }
 
 impl Machine {
     pub(crate) fn new(parts: Parts) -> Self {
         let (sender, exit) = watch::channel(None);
-        let (stall, stalled) = watch::channel(None);
+        let stall = Arc::new(watch::Sender::new(None));
         let killed = Arc::new(AtomicBool::new(false));
         let watcher = Watcher {
-            stall,
+            stall: Arc::clone(&stall),
             killed: Arc::clone(&killed),
             process: parts.process.clone(),
             qmp: parts.qmp.clone(),
             events: parts.events,
             run_dir: parts.run_dir,
-            console: parts.console,
+            recorder: parts.recorder,
+            unrecorded: parts.unrecorded,
             console_log: parts.console_log,
             stderr_log: parts.stderr_log,
         };
@@ -103,7 +106,7 @@ impl Machine {
                 agent: AgentLink::new(parts.agent_socket, parts.agent),
                 killed,
                 exit,
-                stalled,
+                stall,
                 _watcher: AbortOnDropHandle::new(watching),
             }),
         }
@@ -141,13 +144,13 @@ impl Machine {
         }
     }
 
-    /// Resolves when the guest stands still because what it writes finds no room, with the reason. It loses nothing
-    /// and goes on after [`Machine::resume`]; if there is still no room, it stops again.
+    /// Resolves when the guest stands still against its will, with the reason. It loses nothing and goes on after
+    /// [`Machine::wake`]; if what it writes still finds no room, it stops again.
     pub async fn stalled(&self) -> String {
-        let mut stalled = self.inner.stalled.clone();
+        let mut stalled = self.inner.stall.subscribe();
         loop {
-            if let Some(reason) = stalled.borrow_and_update().clone() {
-                return reason;
+            if let Some(stall) = stalled.borrow_and_update().as_ref() {
+                return stall.to_string();
             }
             if stalled.changed().await.is_err() {
                 // Ended, which others are told of.
@@ -156,11 +159,40 @@ impl Machine {
         }
     }
 
-    /// Lets a guest that stands still go on, with the time that it is now.
+    /// Lets a guest that we stopped go on, with the time that it is now. If that fails, it is stalled.
     pub async fn resume(&self) -> Result<(), QmpError> {
-        self.inner.qmp.resume().await?;
-        self.catch_up().await;
-        Ok(())
+        let resumed = self.inner.qmp.resume().await;
+        self.going_on(resumed).await
+    }
+
+    /// The same for one that may stand still for any reason, or be in the middle of a copy that nobody waits for. One that
+    /// runs is left alone.
+    pub async fn wake(&self) -> Result<(), QmpError> {
+        let woken = self.inner.qmp.wake().await;
+        self.going_on(woken).await
+    }
+
+    async fn going_on(&self, resumed: Result<(), QmpError>) -> Result<(), QmpError> {
+        match &resumed {
+            Ok(()) => {
+                // A machine that went on by itself has told so before this was noted. Why it stopped by itself since
+                // then must stay.
+                self.inner
+                    .stall
+                    .send_if_modified(|stall| stall.take_if(|stall| *stall == Stall::Silent).is_some());
+                self.catch_up().await;
+            }
+            // Others are told of its end.
+            Err(QmpError::Closed) => {}
+            Err(_) => {
+                self.inner.stall.send_if_modified(|stall| {
+                    let unknown = stall.is_none();
+                    stall.get_or_insert(Stall::Silent);
+                    unknown
+                });
+            }
+        }
+        resumed
     }
 
     /// The guest's clock stood still with it.
@@ -238,6 +270,26 @@ impl Machine {
     }
 }
 
+/// Why a guest stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stall {
+    /// What it writes finds no room.
+    NoRoom(String),
+    /// We stopped it, or may have, and QEMU did not confirm that it goes on.
+    Silent,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoom(reason) => f.write_str(reason),
+            Self::Silent => {
+                f.write_str("QEMU stopped it and does not answer; this is tried again until it does")
+            }
+        }
+    }
+}
+
 fn parse_pss(rollup: &str) -> Option<u64> {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -247,13 +299,14 @@ fn parse_pss(rollup: &str) -> Option<u64> {
 /// The task that notices the end, and keeps the logs in bounds until then.
 struct Watcher {
     /// Why the guest stands still, if it does.
-    stall: watch::Sender<Option<String>>,
+    stall: Arc<watch::Sender<Option<Stall>>>,
     killed: Arc<AtomicBool>,
     process: Process,
     qmp: QmpClient,
     events: broadcast::Receiver<Event>,
     run_dir: PathBuf,
-    console: Option<Console>,
+    recorder: Recorder,
+    unrecorded: Vec<PathBuf>,
     console_log: PathBuf,
     stderr_log: PathBuf,
 }
@@ -272,7 +325,7 @@ impl Watcher {
                     Ok(event) => {
                         announced = event.shutdown_cause().or(announced);
                         if let Some(stall) = event.stall() {
-                            self.stall.send_replace(stall);
+                            self.stall.send_replace(stall.map(Stall::NoRoom));
                         }
                         if event.is_growth() {
                             self.hold().await;
@@ -282,15 +335,12 @@ impl Watcher {
                     Err(broadcast::error::RecvError::Closed) => events_open = false,
                 },
                 _ = tick.tick() => {
-                    bound(&self.console_log);
-                    bound(&self.stderr_log);
+                    self.unrecorded.iter().for_each(|log| bound(log));
                 }
             }
         };
         let _ = timeout(LAST_WORDS, self.qmp.closed()).await;
-        if let Some(console) = &self.console {
-            console.drained().await;
-        }
+        self.recorder.drained().await;
         announced = last_announcement(&mut self.events, announced);
         if let Err(error) = files::remove_dir(&self.run_dir) {
             tracing::warn!(%error, "the sockets of a machine that ended were not removed");
@@ -304,10 +354,15 @@ impl Watcher {
     /// Stops a guest that has used up its disk, before it writes more.
     async fn hold(&self) {
         match self.qmp.execute("stop", None).await {
-            Ok(_) => {
-                self.stall.send_replace(Some("it has used up its disk, snapshots included".to_owned()));
+            Err(QmpError::Closed) => {}
+            stopped => {
+                if let Err(error) = stopped {
+                    // It may be carried out later than it was waited for.
+                    tracing::warn!(%error, "it is not known whether a guest that has used up its disk was stopped");
+                }
+                let reason = "it has used up its disk, snapshots included".to_owned();
+                self.stall.send_replace(Some(Stall::NoRoom(reason)));
             }
-            Err(error) => tracing::warn!(%error, "a guest that has used up its disk was not stopped"),
         }
     }
 }
@@ -335,7 +390,86 @@ fn bound(log: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::UnixStream;
+
     use super::*;
+    use crate::process::{Launch, Priority};
+
+    /// A QEMU whose machine was stopped for a copy. It does not let it go on for the first times.
+    async fn stopped_qemu(mut refusals: u32) -> QmpClient {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        tokio::spawn(async move {
+            let (reading, mut writing) = theirs.into_split();
+            let mut lines = BufReader::new(reading).lines();
+            let mut running = false;
+            writing.write_all(b"{\"QMP\":{}}\n").await.unwrap();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let asked: Value = serde_json::from_str(&line).unwrap();
+                let mut said = match asked["execute"].as_str().unwrap() {
+                    "query-status" => json!({"return": {"running": running, "status": "postmigrate"}}),
+                    "query-fdsets" => json!({"return": []}),
+                    "cont" if refusals > 0 => {
+                        refusals -= 1;
+                        json!({"error": {"class": "GenericError", "desc": "busy"}})
+                    }
+                    "cont" => {
+                        running = true;
+                        writing.write_all(b"{\"event\":\"RESUME\"}\n").await.unwrap();
+                        json!({"return": {}})
+                    }
+                    _ => json!({"return": {}}),
+                };
+                said["id"] = asked["id"].clone();
+                writing.write_all(format!("{said}\n").as_bytes()).await.unwrap();
+            }
+        });
+        QmpClient::over(ours).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn machine_left_stopped_is_stalled_until_woken() {
+        let dir = tempfile::tempdir().unwrap();
+        let launch = Launch {
+            program: "/bin/sleep".into(),
+            arguments: vec!["1000".into()],
+            log: dir.path().join("log"),
+            inherited: Vec::new(),
+            priority: Priority::Ordinary,
+            group: None,
+            cell: crate::jail::Cell::open(),
+        };
+        let qmp = stopped_qemu(2).await;
+        let machine = Machine::new(Parts {
+            id: WorkspaceId::random(),
+            process: launch.spawn().unwrap(),
+            events: qmp.events(),
+            qmp,
+            agent: None,
+            agent_socket: dir.path().join("agent.sock"),
+            run_dir: dir.path().join("run"),
+            recorder: Recorder::deaf(),
+            unrecorded: Vec::new(),
+            console_log: dir.path().join("console.log"),
+            stderr_log: dir.path().join("stderr.log"),
+        });
+        assert!(machine.stalled().now_or_never().is_none());
+        // The end of a snapshot, and an attempt to mend that.
+        assert!(machine.resume().await.is_err());
+        assert!(machine.wake().await.is_err());
+        let reason = machine.stalled().now_or_never().expect("whoever waits is told");
+        assert!(reason.contains("tried again"), "{reason}");
+        machine.wake().await.unwrap();
+        assert_eq!(machine.stalled().now_or_never(), None);
+        // One that went on by itself, which was heard before the failure was noted.
+        machine.going_on(Err(QmpError::NoAnswer { command: "cont".to_owned() })).await.unwrap_err();
+        assert!(machine.stalled().now_or_never().is_some());
+        machine.wake().await.unwrap();
+        assert_eq!(machine.stalled().now_or_never(), None);
+        machine.kill().await;
+    }
 
     #[test]
     fn the_proportional_share_is_read_from_the_rollup() {

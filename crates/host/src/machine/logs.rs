@@ -11,12 +11,14 @@ const MAX_LOG: u64 = 8 << 20;
 /// What is kept of a log that is cut.
 const KEPT: u64 = 1 << 20;
 
-/// A serial console writes some hundred KB per second at most, so a log exceeds its bound by little.
+/// How often to look at a log that QEMU writes itself. A serial console writes some hundred KB per second at most, so a
+/// log exceeds its bound by little.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 const _: () = assert!(KEPT < MAX_LOG);
 
-/// Cuts a log that grew too large. Its writer appends, and so goes on behind what is kept; a line written in the
+/// Cuts a log that grew too large. One caller at a time: a second one would cut what the first has yet to write back. Its
+/// writer appends, and so goes on behind what is kept; a line written in the
 /// very moment of the cut may be lost.
 pub(super) fn bound(path: &Path) -> io::Result<bool> {
     let mut file = match OpenOptions::new().read(true).append(true).open(path) {

@@ -2,15 +2,15 @@
 //!
 //! Dropping a [`Machine`] lets go of it; QEMU runs on and can be attached to again.
 
-mod console;
 mod exit;
 mod handle;
 mod link;
 mod logs;
+mod recorder;
 pub(crate) mod room;
 
 pub use exit::{ExitCause, ExitReason};
 pub use handle::{Machine, PssError};
 
-pub(crate) use console::Console;
 pub(crate) use handle::Parts;
+pub(crate) use recorder::{Recorder, Source, make_pipe};

@@ -1,17 +1,23 @@
-//! What a guest prints to its console, written to a log for as long as somebody of ours listens.
+//! What a machine prints, written to its logs for as long as somebody of ours listens: the guest's console, and what QEMU
+//! says on its standard streams.
 //!
-//! QEMU offers the console at a socket and throws away what is printed while nobody is connected. So a guest that prints
-//! without end cannot fill the host's disk while no daemon runs; what it prints in that time is lost. While a daemon
-//! runs, the log is kept in bounds as it is written.
+//! QEMU offers the console at a socket and throws away what is printed while nobody is connected; its own words go to a
+//! pipe with a name, which holds some of them and refuses the rest. So neither a guest that prints without end nor one that
+//! makes QEMU complain without end can fill the host's disk while no daemon runs; what does not fit is lost. While a daemon
+//! runs, the logs are kept in bounds as they are written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio_util::sync::CancellationToken;
 
 use super::logs;
@@ -23,65 +29,127 @@ const PIECE: usize = 4096;
 /// The thread keeps one piece and writes it.
 const STACK: usize = 256 << 10;
 
-/// QEMU closes the socket as it exits; what it sent before is there already.
+/// QEMU closes its ends as it exits; what it sent before is there already.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The console of one machine, being written down. Dropped, it is listened to no more.
+/// What one machine prints, being written down. Dropped, it is listened to no more.
 #[derive(Debug)]
-pub(crate) struct Console {
+pub(crate) struct Recorder {
     ended: CancellationToken,
-    stream: UnixStream,
+    /// The thread ends when this is closed.
+    _stop: Option<OwnedFd>,
 }
 
-impl Drop for Console {
-    fn drop(&mut self) {
-        // Ends the thread. It fails only if QEMU has ended, and then the thread has too.
-        let _ = self.stream.shutdown(Shutdown::Both);
+/// Something that prints, and the log that it goes to.
+#[derive(Debug)]
+pub(crate) struct Source {
+    from: File,
+    log: Log,
+}
+
+impl Source {
+    /// The console that QEMU offers at a socket. QEMU need not have begun to serve it.
+    pub(crate) fn console(socket: &Path, log: &Path) -> Result<Self, FileError> {
+        let from = UnixStream::connect(socket).map_err(FileError::at("connect to", socket))?;
+        Ok(Self { from: OwnedFd::from(from).into(), log: Log::open(log)? })
+    }
+
+    /// A pipe that [`make_pipe`] made. QEMU may be able to put something else in its place, which is refused.
+    pub(crate) fn pipe(pipe: &Path, log: &Path) -> Result<Self, FileError> {
+        let open = || {
+            // Without waiting for somebody who writes. The thread asks before it reads.
+            let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+            let from = OpenOptions::new().read(true).custom_flags(flags).open(pipe)?;
+            match from.metadata()?.file_type().is_fifo() {
+                true => Ok(from),
+                false => Err(std::io::ErrorKind::InvalidInput.into()),
+            }
+        };
+        Ok(Self { from: open().map_err(FileError::at("listen to", pipe))?, log: Log::open(log)? })
+    }
+
+    /// Passes on what is there. `false`: nothing will come any more.
+    fn copy(&mut self) -> bool {
+        let mut piece = [0; PIECE];
+        match self.from.read(&mut piece) {
+            Err(error) => {
+                matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
+            }
+            Ok(0) => false,
+            // Read on whatever becomes of the log: a guest must not wait for it.
+            Ok(length) => {
+                self.log.append(&piece[..length]);
+                true
+            }
+        }
     }
 }
 
-impl Console {
-    /// Connects to a console and appends to its log what is printed from now on. QEMU need not have begun to serve the
-    /// socket.
-    pub(crate) fn follow(socket: &Path, log: &Path) -> Result<Self, FileError> {
-        let connect = || {
-            let stream = UnixStream::connect(socket)?;
-            Ok((stream.try_clone()?, stream))
-        };
-        let (reader, stream) = connect().map_err(FileError::at("connect to", socket))?;
-        let log = Log::open(log)?;
+/// Makes a pipe with a name, for a program to print to.
+pub(crate) fn make_pipe(path: &Path) -> Result<(), FileError> {
+    let made = mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
+    made.map_err(|error| FileError::at("make the pipe", path)(error.into()))
+}
+
+impl Recorder {
+    /// Appends to the logs what is printed from now on.
+    pub(crate) fn start(sources: Vec<Source>) -> Result<Self, FileError> {
+        let name = Path::new("what a machine prints");
+        let (stop, held) = pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| FileError::at("make a pipe that ends a thread for", name)(error.into()))?;
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
         // A thread of its own: a log on a slow disk keeps nobody else waiting.
-        let thread = std::thread::Builder::new().name("console".to_owned()).stack_size(STACK);
+        let thread = std::thread::Builder::new().name("recorder".to_owned()).stack_size(STACK);
         let copying = thread.spawn(move || {
-            copy(reader, log);
+            record(sources, &stop);
             drop(guard);
         });
-        copying.map_err(FileError::at("start a thread that reads", socket))?;
-        Ok(Self { ended, stream })
+        copying.map_err(FileError::at("start a thread that reads", name))?;
+        Ok(Self { ended, _stop: Some(held) })
     }
 
-    /// Waits until all that a machine which has ended printed is in the log.
+    /// One that listens to nothing.
+    pub(crate) fn deaf() -> Self {
+        let ended = CancellationToken::new();
+        ended.cancel();
+        Self { ended, _stop: None }
+    }
+
+    /// Waits until all that a machine which has ended printed is in its logs.
     pub(crate) async fn drained(&self) {
         if tokio::time::timeout(LAST_WORDS, self.ended.cancelled()).await.is_err() {
-            tracing::warn!("console did not close in time");
+            tracing::warn!("console and standard error did not close in time");
         }
     }
 }
 
-fn copy(mut stream: UnixStream, mut log: Log) {
-    let mut piece = [0; PIECE];
-    loop {
-        match stream.read(&mut piece) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Ok(0) | Err(_) => return,
-            // Read on whatever becomes of the log: a guest must not wait for it.
-            Ok(length) => log.append(&piece[..length]),
+fn record(mut sources: Vec<Source>, stop: &OwnedFd) {
+    while !sources.is_empty() {
+        let mut asked: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|source| PollFd::from_borrowed_fd(source.from.as_fd(), PollFlags::IN))
+            .collect();
+        asked.push(PollFd::new(stop, PollFlags::IN));
+        match poll(&mut asked, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "what a machine prints is not written down any more");
+                return;
+            }
         }
+        let ready: Vec<bool> = asked.iter().map(|asked| !asked.revents().is_empty()).collect();
+        drop(asked);
+        if ready.last() == Some(&true) {
+            return;
+        }
+        let mut ready = ready.into_iter();
+        sources.retain_mut(|source| !ready.next().unwrap_or(false) || source.copy());
     }
 }
 
+#[derive(Debug)]
 struct Log {
     file: File,
     path: PathBuf,
@@ -131,7 +199,7 @@ mod tests {
         let (socket, log) = (dir.path().join("console.sock"), dir.path().join("console.log"));
         std::fs::write(&log, "an earlier run\n").unwrap();
         let listener = UnixListener::bind(&socket).unwrap();
-        let console = Console::follow(&socket, &log).unwrap();
+        let recorder = Recorder::start(vec![Source::console(&socket, &log).unwrap()]).unwrap();
         let printing = tokio::task::spawn_blocking(move || {
             let (mut guest, _) = listener.accept().unwrap();
             guest.write_all(b"first words\n").unwrap();
@@ -141,17 +209,66 @@ mod tests {
             guest.write_all(b"\nlast words").unwrap();
         });
         printing.await.unwrap();
-        console.ended.cancelled().await;
-        console.drained().await;
+        recorder.ended.cancelled().await;
+        recorder.drained().await;
         let length = std::fs::metadata(&log).unwrap().len();
         assert!(length < 9 << 20, "{length}");
         assert!(std::fs::read_to_string(&log).unwrap().ends_with("\nlast words"));
     }
 
+    /// The end of a pipe that a program has as its standard error.
+    fn writer(pipe: &Path) -> File {
+        OpenOptions::new().read(true).append(true).custom_flags(libc::O_NONBLOCK).open(pipe).unwrap()
+    }
+
+    #[tokio::test]
+    async fn stderr_is_bounded_while_nobody_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, log) = (dir.path().join("stderr.pipe"), dir.path().join("stderr.log"));
+        make_pipe(&pipe).unwrap();
+        let mut qemu = writer(&pipe);
+        qemu.write_all(b"words to nobody\n").unwrap();
+        let flood = vec![b'x'; 64 << 10];
+        let refused = (0..100).find_map(|_| qemu.write_all(&flood).err()).expect("it has a bound");
+        assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+        assert!(!log.exists());
+        // One daemon goes, another comes.
+        for round in 0..2 {
+            let recorder = Recorder::start(vec![Source::pipe(&pipe, &log).unwrap()]).unwrap();
+            let ended = recorder.ended.clone();
+            let words = format!("\nwords of round {round}\n");
+            let said = || std::fs::read_to_string(&log).unwrap();
+            while qemu.write_all(words.as_bytes()).is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            while !said().contains(&words) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(said().starts_with("words to nobody\n"));
+            drop(recorder);
+            ended.cancelled().await;
+        }
+        let recorder = Recorder::start(vec![Source::pipe(&pipe, &log).unwrap()]).unwrap();
+        drop(qemu);
+        recorder.ended.cancelled().await;
+    }
+
     #[tokio::test]
     async fn console_without_a_socket_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Console::follow(&dir.path().join("none"), &dir.path().join("log")).unwrap_err();
+        let error = Source::console(&dir.path().join("none"), &dir.path().join("log")).unwrap_err();
         assert!(error.to_string().contains("none"), "{error}");
+    }
+
+    #[test]
+    fn pipe_replaced_by_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, secret) = (dir.path().join("stderr.pipe"), dir.path().join("secret"));
+        std::fs::write(&secret, "secret").unwrap();
+        std::os::unix::fs::symlink(&secret, &pipe).unwrap();
+        assert!(Source::pipe(&pipe, &dir.path().join("log")).is_err(), "a link");
+        std::fs::remove_file(&pipe).unwrap();
+        std::fs::hard_link(&secret, &pipe).unwrap();
+        assert!(Source::pipe(&pipe, &dir.path().join("log")).is_err(), "a file");
     }
 }

@@ -17,9 +17,6 @@ use crate::cgroup::Group;
 use crate::files::FileError;
 use crate::jail::Cell;
 
-/// A log of an earlier run above this size is started afresh: it has told what it had to tell.
-const MAX_OLD_LOG: u64 = 4 << 20;
-
 #[derive(Debug, Error)]
 pub enum SpawnError {
     #[error(transparent)]
@@ -37,7 +34,7 @@ pub enum SpawnError {
 pub struct Launch {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Receives stdout and stderr, appended.
+    /// Receives stdout and stderr, appended: a file, or a pipe with a name.
     pub log: PathBuf,
     /// Descriptors the program inherits under the numbers they have here, which its arguments name.
     pub inherited: Vec<OwnedFd>,
@@ -125,22 +122,20 @@ fn mark_one_by_one() -> io::Result<()> {
 }
 
 fn open_log(path: &Path) -> Result<File, FileError> {
-    let too_large = path.metadata().is_ok_and(|meta| meta.len() > MAX_OLD_LOG);
-    let file = OpenOptions::new()
+    // A program whose log is a pipe never waits for whoever reads it, and is not told of his end either: it is a reader
+    // itself. What the pipe cannot hold is lost.
+    OpenOptions::new()
+        .read(true)
         .append(true)
         .create(true)
+        .custom_flags(libc::O_NONBLOCK)
         .mode(0o600)
         .open(path)
-        .map_err(FileError::at("open the log", path))?;
-    if too_large {
-        file.set_len(0).map_err(FileError::at("truncate the log", path))?;
-    }
-    Ok(file)
+        .map_err(FileError::at("open the log", path))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::time::Duration;
 
     use super::*;
@@ -226,15 +221,6 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(110)).await;
         }
         panic!("{said}");
-    }
-
-    #[test]
-    fn a_log_of_earlier_runs_that_grew_too_large_is_started_afresh() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        std::fs::write(&path, vec![b'x'; MAX_OLD_LOG as usize + 1]).unwrap();
-        open_log(&path).unwrap().write_all(b"new").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"new");
     }
 
     #[tokio::test]

@@ -104,7 +104,7 @@ impl QmpClient {
         Self::over(stream).await
     }
 
-    async fn over(stream: UnixStream) -> Result<Self, QmpError> {
+    pub(crate) async fn over(stream: UnixStream) -> Result<Self, QmpError> {
         let (reading, writing) = stream.into_split();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let (events, _) = broadcast::channel(EVENTS);

@@ -4,7 +4,7 @@
 //! place of its own in the file where QEMU can do that (`mapped-ram`, since 9.0), so that the file never outgrows the
 //! machine's RAM however often a page is copied. An older QEMU appends, and is stopped before it has written twice the
 //! machine's RAM. A guest that writes faster than it is copied is stopped in the end, for at most [`LONGEST_PAUSE`]; if
-//! that is not enough, the copy is given up and the guest goes on.
+//! that is not enough, the copy fails and is given up.
 //!
 //! The end of a migration is an event. The state is asked for once after subscribing, and whenever events were
 //! missed, so that an event that came too early is not waited for.
@@ -116,7 +116,7 @@ impl QmpClient {
     }
 
     /// Writes a whole machine while it runs; it is stopped for the last pages only and stands still when this
-    /// returns. On an error it runs on.
+    /// returns. After an error it may run, stand still, or be copied on: [`QmpClient::wake`] makes it go on.
     pub async fn save_running(&self, file: &Path, machine_bytes: u64) -> Result<Layout, QmpError> {
         self.prepare_migration(Ram::Inside).await?;
         let layout = self.lay_out(Layout::Placed).await?;
@@ -129,10 +129,7 @@ impl QmpClient {
             saved = saving => saved,
             error = insisting => Err(error),
         };
-        if let Err(error) = saved {
-            self.give_up_saving().await;
-            return Err(error);
-        }
+        saved?;
         self.settled().await.map(|()| layout)
     }
 
@@ -212,21 +209,8 @@ impl QmpClient {
         self.execute("migrate-set-parameters", Some(parameters)).await.map(drop)
     }
 
-    /// Makes sure that a machine whose copy failed goes on.
-    async fn give_up_saving(&self) {
-        let cancelled = self.execute("migrate_cancel", None).await;
-        let resumed = match self.settled().await {
-            Ok(()) => self.resume().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = cancelled.map(drop).and(resumed) {
-            tracing::warn!(%error, "a machine whose copy was given up may stand still");
-        }
-        self.take_states_back().await;
-    }
-
-    /// Lets a machine go on that stands still because whoever copied it, or paused it, is gone. One that runs is left
-    /// alone.
+    /// Lets a machine go on that stands still because whoever copied it, or paused it, failed or is gone. One that runs is
+    /// left alone.
     pub async fn wake(&self) -> Result<(), QmpError> {
         let migration = self.migration_state().await?.0;
         if matches!(migration.as_deref(), Some("setup" | "active" | "device" | "pre-switchover")) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentiso_core::ids::SnapshotId;
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::Instant;
 
 use super::error::SnapshotError;
@@ -31,8 +32,8 @@ pub(crate) struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Returns how long the guest stood still, once the snapshot would survive a crash of the host. On an error the
-    /// machine runs on and there is no snapshot.
+    /// Returns how long the guest stood still, once the snapshot would survive a crash of the host. On an error there is
+    /// no snapshot and the machine runs on, or is stalled: [`Machine::wake`] has to be tried again.
     pub(crate) async fn run(
         &self,
         snapshot: SnapshotId,
@@ -92,6 +93,9 @@ impl Taking<'_> {
         let layout = match qmp.save_running(stream.path(), machine_bytes).await {
             Ok(layout) => layout,
             Err(error) => {
+                if let Err(error) = self.machine.wake().await {
+                    tracing::warn!(workspace = %self.spec.id, %error, "its copy was given up, and it stands still");
+                }
                 overlay.close().await;
                 return Err(error.into());
             }
@@ -190,12 +194,37 @@ impl<'a> Overlay<'a> {
 /// The time between QEMU's own notes that the guest stopped and that it went on.
 fn pause(mut events: broadcast::Receiver<Event>) -> Duration {
     let (mut stopped, mut pause) = (None, Duration::ZERO);
-    while let Ok(event) = events.try_recv() {
+    loop {
+        let event = match events.try_recv() {
+            Ok(event) => event,
+            // The oldest are missing. The pause is among the last.
+            Err(TryRecvError::Lagged(_)) => continue,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return pause,
+        };
         match (event.name.as_str(), event.at) {
             ("STOP", at) => stopped = at,
             ("RESUME", Some(at)) => pause = stopped.take().map_or(pause, |from| at.saturating_sub(from)),
             _ => {}
         }
     }
-    pause
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_is_known_after_many_events() {
+        let (sender, events) = broadcast::channel(4);
+        let say = |name: &str, at| {
+            let at = Some(Duration::from_secs(at));
+            sender.send(Event { name: name.to_owned(), data: serde_json::Value::Null, at }).unwrap();
+        };
+        for at in 0..9 {
+            say("MIGRATION_PASS", at);
+        }
+        say("STOP", 10);
+        say("RESUME", 13);
+        assert_eq!(pause(events), Duration::from_secs(3));
+    }
 }
