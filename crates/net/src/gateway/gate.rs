@@ -72,8 +72,8 @@ impl Gate {
         // First, so that no change after the verdict is missed.
         let changed = guard.watch();
         let (rule, name) = allowed(guard.judge(Transport::Tcp, to))?;
-        let holding = guard.needs_claim(to);
-        let needs_name = holding && guard.needs_name(to);
+        let holding = guard.needs_claim(to, name.as_deref());
+        let needs_name = holding && guard.needs_name(to, name.as_deref());
         let state = State::Looking { sniffer: Sniffer::default(), holding, needs_name };
         let resolved = name.clone();
         let held = Vec::new();
@@ -295,14 +295,14 @@ impl Gate {
         let resolved = self.resolved.as_deref();
         let verdict = match &mut self.state {
             State::Looking { holding, needs_name, .. } => {
-                *holding |= self.guard.needs_claim(self.to);
-                *needs_name = *holding && self.guard.needs_name(self.to);
+                *holding |= self.guard.needs_claim(self.to, resolved);
+                *needs_name = *holding && self.guard.needs_name(self.to, resolved);
                 self.guard.rejudge(Transport::Tcp, self.to, resolved)
             }
             State::Following { claim, .. } => self.guard.rejudge_claim(self.to, resolved, claim),
             State::Said { claim, shut } => {
                 // Where its next request begins, nobody knows any more. What the server still says may come.
-                *shut |= matches!(claim, Claim::Host(_)) && self.guard.needs_claim(self.to);
+                *shut |= matches!(claim, Claim::Host(_)) && self.guard.needs_claim(self.to, resolved);
                 self.guard.rejudge_claim(self.to, resolved, claim)
             }
         };
@@ -378,6 +378,17 @@ mod tests {
         assert_eq!(gate.patience(), Some(PATIENCE));
         assert!(gate.needs_name() && gate.free().is_empty());
         assert_eq!(gate.end().unwrap_err().code, RefusalCode::NameHidden);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_connection_hears_nothing_after_its_binding_expired() {
+        let guard = guard(json!({"allow_domains": ["*.example"]}));
+        guard.bind(&DomainName::parse("a.example").unwrap(), *THERE.ip(), Duration::ZERO);
+        let mut gate = Gate::open(guard.clone(), THERE).unwrap();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        guard.set_policy(policy(json!({"allow_domains": ["*.example"], "deny_domains": ["bad.example"]})));
+        gate.judge_again().unwrap();
+        assert!(gate.needs_name() && gate.patience().is_some());
     }
 
     #[test]

@@ -81,14 +81,15 @@ impl Guard {
         self.with_judge(to, resolved, |judge| judge.claim(claim))
     }
 
-    /// Must the first bytes of a TCP flow be looked at before they leave?
-    pub fn needs_claim(&self, to: SocketAddrV4) -> bool {
-        self.with_judge(to, None, |judge| judge.needs_claim())
+    /// Must the first bytes of a TCP flow be looked at before they leave? `resolved` as in [`Guard::rejudge`].
+    pub fn needs_claim(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
+        self.with_judge(to, resolved, |judge| judge.needs_claim())
     }
 
-    /// Must a TCP flow show a name that can be judged before anything passes, either way?
-    pub fn needs_name(&self, to: SocketAddrV4) -> bool {
-        self.with_judge(to, None, |judge| judge.needs_name())
+    /// Must a TCP flow show a name that can be judged before anything passes, either way? `resolved` as in
+    /// [`Guard::rejudge`].
+    pub fn needs_name(&self, to: SocketAddrV4, resolved: Option<&str>) -> bool {
+        self.with_judge(to, resolved, |judge| judge.needs_name())
     }
 
     /// May this name be asked for?

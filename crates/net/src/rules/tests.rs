@@ -78,7 +78,7 @@ fn the_internet_does_not_include_private_addresses_or_the_host() {
     for address in ["127.0.0.1:80", "0.0.0.0:80", "10.42.0.1:80", "255.255.255.255:67"] {
         assert_eq!(code(&guard, address), RefusalCode::Unreachable, "{address}");
     }
-    assert!(!guard.needs_claim(to("1.2.3.4:443")));
+    assert!(!guard.needs_claim(to("1.2.3.4:443"), None));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_connection_must_name_an_allowed_domain() {
     let guard = guard(json!({"allow_domains": ["example.com", "*.example.org:443"]}));
     let there = to("9.9.9.9:443");
     guard.bind(&name("example.com"), *there.ip(), TTL);
-    assert!(guard.needs_claim(there));
+    assert!(guard.needs_claim(there, None));
     let claimed = |claim: &Claim| guard.judge_claim(there, claim);
     assert!(claimed(&Claim::Sni("EXAMPLE.com".to_owned())).is_allowed());
     let other = rule(claimed(&Claim::Sni("a.example.org".to_owned())));
@@ -170,7 +170,7 @@ fn a_connection_must_name_an_allowed_domain() {
 fn with_the_internet_only_denied_names_are_refused() {
     let guard = guard(json!({"allow_internet": true, "deny_domains": ["bad.com"]}));
     let there = to("9.9.9.9:443");
-    assert!(guard.needs_claim(there));
+    assert!(guard.needs_claim(there, None));
     for claim in [Claim::Sni("good.com".to_owned()), Claim::Host("good.com".to_owned())] {
         assert!(guard.judge_claim(there, &claim).is_allowed(), "{claim:?}");
     }
@@ -206,7 +206,7 @@ fn nameless_connections_are_refused_under_deny_list() {
         if resolved {
             guard.bind(&name("good.com"), *there.ip(), TTL);
         }
-        assert!(guard.judge(Transport::Tcp, there).is_allowed() && guard.needs_name(there), "{policy}");
+        assert!(guard.judge(Transport::Tcp, there).is_allowed() && guard.needs_name(there, None), "{policy}");
         for claim in nameless() {
             let refused = refusal(guard.judge_claim(there, &claim));
             assert_eq!(refused.code, RefusalCode::NameHidden, "{policy} {claim:?}");
@@ -229,7 +229,7 @@ fn allowed_addresses_and_other_ports_need_no_name() {
         json!({"allow_internet": true}),
     ] {
         let guard = guard(policy.clone());
-        assert!(!guard.needs_name(there), "{policy}");
+        assert!(!guard.needs_name(there, None), "{policy}");
         for claim in nameless() {
             assert!(guard.judge_claim(there, &claim).is_allowed(), "{policy} {claim:?}");
         }
@@ -263,7 +263,7 @@ async fn a_flow_outlives_the_binding_it_came_from_but_not_the_rule() {
     assert!(!guard.judge(Transport::Tcp, there).is_allowed());
     assert!(guard.rejudge(Transport::Tcp, there, Some("example.com")).is_allowed());
     assert!(!guard.rejudge(Transport::Tcp, there, None).is_allowed());
-    assert!(guard.needs_claim(there));
+    assert!(guard.needs_claim(there, None));
     let claimed = |resolved, name: &str| guard.rejudge_claim(there, resolved, &Claim::Sni(name.to_owned()));
     assert!(claimed(Some("example.com"), "example.com").is_allowed());
     assert!(!claimed(Some("example.com"), "evil.com").is_allowed());

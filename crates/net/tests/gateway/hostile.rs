@@ -46,6 +46,20 @@ async fn frames_in_the_name_of_another_are_dropped_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flooding_guest_is_held_to_its_frame_rate() {
+    let world = World::with(|settings| settings.limits.frames = 100);
+    let vm = world.vm(2, internet());
+    let guest = vm.guest().await;
+    let began = std::time::Instant::now();
+    let junk = [&GATEWAY_MAC[..], &vm.seat.mac, &[0x81, 0], &[0; 40]].concat();
+    (0..200).for_each(|_| guest.send_frame(&junk));
+    still_served(&vm, &guest).await;
+    let took = began.elapsed();
+    assert!(took > std::time::Duration::from_millis(1500), "{took:?}");
+    assert_eq!(vm.attachment.counters().other, 200, "it waits, and nothing is lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fragments_other_protocols_and_what_is_meant_for_many_are_dropped() {
     let world = World::new();
     let vm = world.vm(2, internet());
