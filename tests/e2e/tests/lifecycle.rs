@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentiso_testkit::{HostOptions, eventually, host_or_skip};
+use agentiso_testkit::{HostOptions, LONG, eventually, host_or_skip};
 use serde_json::json;
 
 #[test]
@@ -199,4 +199,14 @@ fn addresses_are_unique_and_a_name_can_be_used_again() {
     a.destroy();
     let c = client.workspace_with(json!({"name": "again"}));
     assert_ne!(c.created["ip"], b.created["ip"]);
+}
+
+#[test]
+fn daemon_makes_its_log_again() {
+    let host = host_or_skip!();
+    let _client = host.client();
+    let log = host.data().join("daemon.log");
+    eventually("the log is there", LONG, || log.exists());
+    std::fs::remove_file(&log).unwrap();
+    eventually("the log is made again", LONG, || log.exists());
 }
