@@ -56,6 +56,23 @@ async fn prepared_workspace_is_as_closed_as_before() {
 }
 
 #[tokio::test]
+async fn prepared_workspace_is_opened_by_keep_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let daemon = Daemon::open_with(config(dir.path(), ""), Arc::new(Handle(world.clone()))).await.unwrap();
+    let session = daemon.open_session(SessionKind::Client);
+    let quiet = Progress::silent();
+    session.prepare(prepare("gold", &[]), &quiet).await.unwrap();
+    for (keep_network, open) in [(false, false), (true, true), (false, true)] {
+        let again = PrepareRequest { keep_network, ..prepare("gold", &[]) };
+        let found = session.prepare(again, &quiet).await.unwrap();
+        assert!(matches!(found, agentiso_daemon::Prepared::Existing { .. }), "{found:?}");
+        assert_eq!(may(&session.info(&by_name("gold")).await.unwrap()), (open, false));
+    }
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
 async fn crash_while_preparing_leaves_the_policy_closed() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());

@@ -56,7 +56,7 @@ impl PrepareRequest {
 
 #[derive(Clone, Debug)]
 pub enum Prepared {
-    /// It had the snapshot already; nothing was done.
+    /// It had the snapshot already; at most what it may reach was changed.
     Existing {
         workspace: WorkspaceInfo,
     },
@@ -132,7 +132,14 @@ impl Session {
             let finding = stop.run_until_cancelled(session.find_or_create(&request, &progress));
             let found = finding.await.unwrap_or(Err(OpError::Cancelled))?;
             if is_golden(&found.workspace) {
-                return Ok(Prepared::Existing { workspace: found.workspace });
+                let workspace = match request.keep_network {
+                    true => {
+                        let wanted = WorkspaceRef::Id(found.workspace.id);
+                        session.change_policy(&wanted, &request.network).await?
+                    }
+                    false => found.workspace,
+                };
+                return Ok(Prepared::Existing { workspace });
             }
             let made = session.make_ready(&request, &found, &progress, &stop).await;
             if !found.is_new {
