@@ -285,10 +285,15 @@ impl OpError {
             Self::NotOwned { idle_secs: None, .. } => {
                 "take it over with workspace_adopt, then repeat the call".to_owned()
             }
-            Self::NotOwned { idle_secs: Some(_), .. } => {
-                "use a workspace of your own, or take it over with workspace_adopt and force: true, then repeat the call"
-                    .to_owned()
-            }
+            Self::NotOwned { idle_secs: Some(idle_secs), .. } => match takeover_in(*idle_secs) {
+                0 => "use a workspace of your own, or take it over with workspace_adopt and force: true, then repeat \
+                      the call"
+                    .to_owned(),
+                left => format!(
+                    "use a workspace of your own; if that session makes no call for {left} s more, workspace_adopt \
+                     with force: true takes it over"
+                ),
+            },
             Self::OwnerActive { idle_secs, .. } => force_hint(*idle_secs),
             Self::TooManyForwards { .. } => "remove one with port_forward (action remove)".to_owned(),
             Self::OwnerConnected { .. } => {
@@ -620,8 +625,13 @@ fn owner_words(owner: &Option<SessionId>, idle_secs: Option<u64>) -> String {
     }
 }
 
+/// How many seconds an owner must stay silent before force helps.
+fn takeover_in(idle_secs: u64) -> u64 {
+    TAKEOVER_AFTER.as_secs().saturating_sub(idle_secs)
+}
+
 fn force_hint(idle_secs: u64) -> String {
-    let left = TAKEOVER_AFTER.as_secs().saturating_sub(idle_secs);
+    let left = takeover_in(idle_secs);
     format!("use a workspace of your own; if that session makes no call for {left} s more, force: true helps")
 }
 
@@ -654,6 +664,17 @@ mod tests {
         };
         assert_eq!(error.to_string(), "no workspace \"wbe\" exists; did you mean \"web\"?");
         assert!(error.hint().unwrap().contains("web, db"));
+    }
+
+    #[test]
+    fn force_is_named_only_when_it_helps() {
+        let hint = |idle_secs| {
+            let name = WorkspaceName::parse("web").unwrap();
+            OpError::NotOwned { name, owner: None, idle_secs }.hint().unwrap()
+        };
+        assert!(!hint(None).contains("force"), "{}", hint(None));
+        assert!(hint(Some(20)).contains("40 s more"), "{}", hint(Some(20)));
+        assert!(hint(Some(60)).contains("or take it over"), "{}", hint(Some(60)));
     }
 
     #[test]

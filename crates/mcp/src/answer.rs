@@ -78,6 +78,14 @@ impl Failure {
         self
     }
 
+    /// As [`Answer::with_note`], for what was done although the call failed.
+    pub(crate) fn with_note(mut self, note: String) -> Self {
+        self.appendix.push('\n');
+        self.appendix.push_str(&note);
+        self.details.push(("note", note.into()));
+        self
+    }
+
     pub(crate) fn invalid(tool: &str, invalid: Invalid) -> Self {
         let listed: Vec<String> =
             invalid.problems.iter().map(|p| format!("{} {}", p.argument, p.problem)).collect();

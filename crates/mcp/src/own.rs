@@ -97,12 +97,16 @@ fn wanted(tool: &Tool, arguments: Option<&JsonObject>) -> Vec<WorkspaceRef> {
 /// Takes over what an earlier session left without an owner before the call runs, and tells so with its answer.
 async fn with_ownerless(session: Session, wanted: Vec<WorkspaceRef>, running: registry::Running) -> Outcome {
     let adopted = session.adopt_ownerless(&wanted).await;
-    let answer = running.await?;
+    let outcome = running.await;
     if adopted.is_empty() {
-        return Ok(answer);
+        return outcome;
     }
     let names: Vec<&str> = adopted.iter().map(WorkspaceName::as_str).collect();
-    Ok(answer.with_note(format!("Adopted, because its session has ended: {}.", names.join(", "))))
+    let note = format!("Adopted, because its session has ended: {}.", names.join(", "));
+    match outcome {
+        Ok(answer) => Ok(answer.with_note(note)),
+        Err(failure) => Err(failure.with_note(note)),
+    }
 }
 
 type Outcome = Result<Answer, Failure>;

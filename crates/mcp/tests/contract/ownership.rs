@@ -100,6 +100,12 @@ async fn first_call_adopts_an_ownerless_workspace() {
     let both = json!({"workspace_ids": ["a", "b"], "commands": "true"});
     let told = next.call("exec_parallel", both).await;
     assert!(told.pointer(note).is_some_and(|note| note.as_str().unwrap().ends_with(": b.")), "{told}");
+    next.close().await;
+    let mut failing = another(&world).await;
+    let failed = failing.call("file_read", json!({"workspace_id": "b", "path": "/none"})).await;
+    assert_ne!(code(&failed), "", "{failed}");
+    assert!(failed.pointer(note).is_some_and(|note| note.as_str().unwrap().ends_with(": b.")), "{failed}");
+    assert!(text(&failed).ends_with(": b."), "{failed}");
     let third = another(&world).await.call("workspace_info", json!({"workspace_id": "b"})).await;
     assert_eq!(code(&third), "not_owned", "{third}");
 }
