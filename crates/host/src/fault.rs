@@ -16,7 +16,7 @@ pub const POINTS: [&str; 8] = [
 ];
 
 /// The writes that can be made to fail.
-pub const WRITES: [&str; 4] = ["ledger.write", "ledger.sync", "files.write", "files.sync"];
+pub const WRITES: [&str; 5] = ["ledger.write", "ledger.sync", "files.write", "files.sync", "transfer.sync"];
 
 /// The variable that names the step.
 pub const VARIABLE: &str = "AGENTISO_FAULT";

@@ -13,6 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::error::TransferError;
+use crate::fault;
 
 /// No set-user-id, set-group-id and sticky bits: a guest's root is nobody here.
 const PLAIN_MODES: u32 = 0o777;
@@ -61,7 +62,7 @@ impl FileSlot {
     pub fn commit(mut self, mode: u32) -> Result<(), TransferError> {
         fchmod(&self.file, Mode::from_raw_mode(mode & PLAIN_MODES))
             .map_err(|error| self.place.error(error))?;
-        fsync(&self.file).map_err(|error| self.place.error(error))?;
+        self.place.sync(|| fsync(&self.file))?;
         self.place.take()
     }
 }
@@ -90,7 +91,7 @@ impl TreeSlot {
     /// Puts the directory in its place, once all that is in it would survive a crash of the host.
     pub fn commit(mut self) -> Result<(), TransferError> {
         // One call for what may be a million files.
-        syncfs(&self.directory).map_err(|error| self.place.error(error))?;
+        self.place.sync(|| syncfs(&self.directory))?;
         self.place.take()
     }
 }
@@ -111,6 +112,12 @@ impl Place {
         let temporary = format!(".agentiso-{}.tmp", uuid::Uuid::new_v4().simple());
         let temporary = CString::new(temporary).unwrap_or_default();
         Self { parent, name, temporary, given: given.to_owned(), taken: false }
+    }
+
+    /// What does not survive a crash of the host does not take its place.
+    fn sync(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), TransferError> {
+        let synced = fault::write("transfer.sync").and_then(|()| Ok(sync()?));
+        synced.map_err(|error| TransferError::io(&self.given, error))
     }
 
     fn error(&self, error: Errno) -> TransferError {
