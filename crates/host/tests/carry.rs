@@ -352,7 +352,7 @@ async fn memory_of_another_kind_of_host_is_left_out_and_said_so() {
     export_snapshot(&host, &spec, id, &file).await;
 
     let mut settings = host.settings.clone();
-    settings.kernel_append = "quiet".to_owned();
+    settings.nested = true;
     let elsewhere = agentiso_host::Hypervisor::open(settings).await.unwrap();
     let other = host.spec(SMALL);
     let snapshot = SnapshotId::random();
@@ -361,7 +361,7 @@ async fn memory_of_another_kind_of_host_is_left_out_and_said_so() {
     let imported = elsewhere.import(&other, arrival, &Progress::silent(), &never).await.unwrap();
     assert!(!imported.has_memory);
     let warning = imported.warning.unwrap();
-    assert!(warning.contains(r#"vm.kernel_append (there "", here "quiet")"#), "{warning}");
+    assert!(warning.contains("vm.nested (there false, here true)"), "{warning}");
     let names = fs::read_dir(&other.data_dir).unwrap().flatten().map(|entry| entry.file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().contains("memory")));
     let booted = host.watch(host.hypervisor.restore(&other, snapshot, &Progress::silent()).await.unwrap());

@@ -6,6 +6,7 @@ use crate::templates::key::{HostInputs, Inputs};
 
 /// Whether memory can be used here, in words if it cannot.
 pub(super) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
+    let (there, here) = (there.host.clone().once_booted(), &here.clone().once_booted());
     // Taken apart field by field, so that one that is added cannot be forgotten.
     let HostInputs {
         machine_generation,
@@ -16,20 +17,17 @@ pub(super) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
         cpu_model,
         cpu_flags_sha256,
         tsc_step,
-        kernel_sha256,
-        initrd_sha256,
-        kernel_append,
+        kernel_sha256: _,
+        initrd_sha256: _,
+        kernel_append: _,
         nested,
-    } = &there.host;
+    } = &there;
     let telling = [
         unequal("the generation of the machine", machine_generation, &here.machine_generation),
         unequal("QEMU", format!("{qemu_version:?}"), format!("{:?}", here.qemu_version)),
         unequal("the accelerator", accelerator.as_str(), here.accelerator.as_str()),
         unequal("the processor", format!("{cpu_model:?}"), format!("{:?}", here.cpu_model)),
-        unequal("the kernel", short(kernel_sha256), short(&here.kernel_sha256)),
-        unequal("the initramfs", short(initrd_sha256), short(&here.initrd_sha256)),
         unequal("vm.nested", nested, &here.nested),
-        unequal("vm.kernel_append", format!("{kernel_append:?}"), format!("{:?}", here.kernel_append)),
     ];
     // These say little to people; they are named where nothing else differs.
     let details = [
@@ -42,10 +40,10 @@ pub(super) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
     if found.is_empty() {
         found = details.into_iter().flatten().collect();
     }
-    match there.host == *here {
+    match there == *here {
         true => None,
-        // Hashes that differ only where they are not shown.
-        false if found.is_empty() => Some("the kernel, the initramfs or the processor's features".to_owned()),
+        // A hash that differs only where it is not shown.
+        false if found.is_empty() => Some("the processor's features".to_owned()),
         false => Some(found.join(", ")),
     }
 }
@@ -71,11 +69,20 @@ mod tests {
         assert_eq!(differences(&there, &there.host), None);
     }
 
+    #[test]
+    fn machines_that_booted_from_other_files_have_no_differences() {
+        let (there, mut here) = (inputs(), inputs().host);
+        here.kernel_sha256.push('x');
+        here.initrd_sha256.push('x');
+        here.kernel_append.push('x');
+        assert_eq!(differences(&there, &here), None);
+    }
+
     type Change = fn(&mut HostInputs);
 
     #[test]
     fn every_input_that_differs_is_told_in_words() {
-        let cases: [(Change, &str); 11] = [
+        let cases: [(Change, &str); 8] = [
             (|h| h.machine_generation += 1, "the generation of the machine (there "),
             (|h| h.qemu_version = "QEMU 9".to_owned(), r#"QEMU (there "QEMU 10.0.2", here "QEMU 9")"#),
             (|h| h.qemu_size += 1, "the size of QEMU (there 1, here 2)"),
@@ -84,9 +91,6 @@ mod tests {
             (|h| h.cpu_model = "x".to_owned(), r#"the processor (there "cpu", here "x")"#),
             (|h| h.cpu_flags_sha256.push('x'), "the processor's features (there f, here fx)"),
             (|h| h.tsc_step += 1, "the processor's clock (there 250, here 251)"),
-            (|h| h.kernel_sha256.push('x'), "the kernel (there k, here kx)"),
-            (|h| h.initrd_sha256.push('x'), "the initramfs (there i, here ix)"),
-            (|h| h.kernel_append.push('x'), r#"vm.kernel_append (there "", here "x")"#),
         ];
         for (change, words) in cases {
             let (there, mut here) = (inputs(), inputs().host);
@@ -96,16 +100,16 @@ mod tests {
         }
         let mut both = inputs().host;
         both.accelerator = Chosen::Kvm;
-        both.kernel_sha256.push('x');
+        both.nested = true;
         let told = differences(&inputs(), &both).unwrap();
-        assert_eq!(told, "the accelerator (there tcg, here kvm), the kernel (there k, here kx)");
+        assert_eq!(told, "the accelerator (there tcg, here kvm), vm.nested (there false, here true)");
     }
 
     #[test]
     fn what_somebody_wrote_into_the_file_cannot_write_to_a_terminal() {
         let mut there = inputs();
         there.host.cpu_model = "\x1b[2J".to_owned();
-        there.host.kernel_sha256 = "\x1b[2Jabc".to_owned();
+        there.host.cpu_flags_sha256 = "\x1b[2Jabc".to_owned();
         let told = differences(&there, &inputs().host).unwrap();
         assert!(!told.contains('\x1b'), "{told:?}");
     }

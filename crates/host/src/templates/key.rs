@@ -31,6 +31,7 @@ pub struct HostInputs {
     pub cpu_model: String,
     pub cpu_flags_sha256: String,
     pub tsc_step: u64,
+    /// This and the next two are empty for memory that does not depend on them.
     pub kernel_sha256: String,
     pub initrd_sha256: String,
     pub kernel_append: String,
@@ -63,6 +64,13 @@ impl HostInputs {
             nested,
         }
     }
+
+    /// Without what a machine boots from. Once it has booted, that is in its memory: the QEMU that loads the memory is
+    /// given neither kernel nor initramfs, so the memory outlives the agentiso, with the agent, that it was taken by.
+    pub(crate) fn once_booted(self) -> Self {
+        let none = String::new;
+        Self { kernel_sha256: none(), initrd_sha256: none(), kernel_append: none(), ..self }
+    }
 }
 
 /// What a template is of.
@@ -87,7 +95,18 @@ pub struct Inputs {
 
 impl Inputs {
     pub(crate) fn new(host: &HostInputs, shape: Shape, kind: TemplateKind) -> Self {
-        Self { host: host.clone(), vcpus: shape.vcpus, memory_mb: shape.memory_mb, kind }
+        let host = host.clone();
+        Self { host, vcpus: shape.vcpus, memory_mb: shape.memory_mb, kind }.that_matter()
+    }
+
+    /// Without what does not decide whether the memory can be used. Earlier versions noted that too.
+    pub(crate) fn that_matter(self) -> Self {
+        let host = match self.kind {
+            // A template stands for a boot from these very files.
+            TemplateKind::Bare | TemplateKind::Image { .. } => self.host,
+            TemplateKind::Snapshot => self.host.once_booted(),
+        };
+        Self { host, ..self }
     }
 
     pub fn key(&self) -> TemplateKey {
@@ -193,5 +212,21 @@ pub(crate) mod tests {
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), changes.len() + 1);
+    }
+
+    #[test]
+    fn memory_depends_on_nothing_that_it_booted_from() {
+        let shape = Shape { vcpus: 2, memory_mb: 512 };
+        let mut other = host_inputs();
+        other.kernel_sha256.push('x');
+        other.initrd_sha256.push('x');
+        other.kernel_append.push('x');
+        let wanted = Inputs::new(&host_inputs(), shape, TemplateKind::Snapshot);
+        assert_eq!(Inputs::new(&other, shape, TemplateKind::Snapshot), wanted);
+        // As a version wrote it that noted all of them.
+        let noted = Inputs { host: other.clone(), ..wanted.clone() };
+        assert_eq!(noted.that_matter(), wanted);
+        other.qemu_size += 1;
+        assert_ne!(Inputs::new(&other, shape, TemplateKind::Snapshot), wanted);
     }
 }

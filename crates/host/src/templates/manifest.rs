@@ -60,7 +60,7 @@ impl Manifest {
         if manifest.schema != SCHEMA {
             return Err(Unusable::Schema(manifest.schema));
         }
-        if inputs.is_some_and(|inputs| *inputs != manifest.inputs) {
+        if inputs.is_some_and(|inputs| *inputs != manifest.inputs.clone().that_matter()) {
             return Err(Unusable::Inputs);
         }
         let ram = dir.join(RAM).metadata();
