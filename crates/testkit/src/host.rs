@@ -115,6 +115,11 @@ impl TestHost {
         &self.binary
     }
 
+    /// Runs another build of agentiso from here on, with the same files. A daemon that runs is not touched.
+    pub fn switch_to(&mut self, binary: &Path) {
+        self.binary = binary.to_owned();
+    }
+
     pub fn data(&self) -> PathBuf {
         self.dir().join("data")
     }

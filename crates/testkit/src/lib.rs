@@ -25,6 +25,6 @@ mod workspace;
 pub use client::{Client, Pending, RpcReply, ToolResult};
 pub use host::{HostOptions, TestHost, UNPRIVILEGED_CAPABILITIES};
 pub use process::{Process, processes_mentioning};
-pub use skip::{record_skip, test_cache};
+pub use skip::{older_binary, record_skip, test_cache};
 pub use wait::{LONG, eventually};
 pub use workspace::{Output, TestWorkspace};

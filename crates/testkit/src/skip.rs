@@ -26,6 +26,11 @@ pub fn test_cache() -> Option<PathBuf> {
     std::env::var_os("AGENTISO_TEST_CACHE").map(PathBuf::from)
 }
 
+/// A build of the version that was landed before this one, made by `./x test` where the clone has it.
+pub fn older_binary() -> Option<PathBuf> {
+    std::env::var_os("AGENTISO_OLDER_BIN").map(PathBuf::from)
+}
+
 /// Starts a host, or returns from the test after recording why it cannot.
 #[macro_export]
 macro_rules! host_or_skip {

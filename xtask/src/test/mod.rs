@@ -3,6 +3,7 @@
 mod clients;
 mod doctests;
 mod nextest;
+mod older;
 pub(crate) mod prepare;
 mod tally;
 
@@ -42,7 +43,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn run_parts(options: &Options, tally: &mut Tally) -> Result<()> {
     let begun = Instant::now();
-    let prepared = timed("build, image and templates", prepare::prepare)?;
+    let mut prepared = timed("build, image and templates", prepare::prepare)?;
+    if prepared.can_boot() {
+        prepared.older = timed("build of the version before", older::build)?;
+    }
     let given = std::env::var_os("AGENTISO_SKIP_LOG").map(Into::into);
     let (mut skips, carried) = SkipLog::open(given, &prepare::target_dir()?.join("skips.log"))?;
     for line in carried {

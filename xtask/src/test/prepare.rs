@@ -18,6 +18,8 @@ pub(crate) struct Prepared {
     binary: PathBuf,
     /// `None`: machines cannot be made here, and tests that need them skip.
     cache: Option<PathBuf>,
+    /// `None`: there is none, and tests that need it skip.
+    pub(super) older: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -32,6 +34,10 @@ impl Prepared {
             Some(cache) => command.env("AGENTISO_TEST_CACHE", cache),
             None => command.env_remove("AGENTISO_TEST_CACHE"),
         };
+        match &self.older {
+            Some(older) => command.env("AGENTISO_OLDER_BIN", older),
+            None => command.env_remove("AGENTISO_OLDER_BIN"),
+        };
     }
 }
 
@@ -42,7 +48,7 @@ pub(crate) fn prepare() -> Result<Prepared> {
     shell::run(shell::cargo().args(packages).args(["--features", FEATURES]))?;
     let binary = target_dir()?.join("debug/agentiso");
     let cache = if can_boot() { Some(fill_cache(&binary)?) } else { None };
-    Ok(Prepared { binary, cache })
+    Ok(Prepared { binary, cache, older: None })
 }
 
 /// Whether there is a QEMU at all. Its version, and whether it boots anything, is for agentiso to find out.

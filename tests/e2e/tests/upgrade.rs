@@ -1,0 +1,213 @@
+//! What becomes of a host whose agentiso is replaced: by this build, while machines of the version before run, and by one
+//! that does not know its files.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentiso_e2e::guest::{policy, serve};
+use agentiso_testkit::{
+    Client, HostOptions, LONG, TestHost, TestWorkspace, eventually, host_or_skip, older_binary, record_skip,
+};
+use serde_json::{Value, json};
+
+/// A process that counts into a file, and only in memory knows how far it is.
+const COUNT: &str = "nohup sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; mv /tmp/n /tmp/count; sleep 0.05; done' \
+                     >/dev/null 2>&1 & echo $!";
+
+fn count(ws: &TestWorkspace<'_>) -> u64 {
+    ws.sh("cat /tmp/count 2>/dev/null || echo 0").parse().expect("a number")
+}
+
+/// The process with that number is there, and is the one that counts.
+fn counts_on(ws: &TestWorkspace<'_>, pid: &str) {
+    ws.sh(&format!("kill -0 {pid}"));
+    let from = count(ws);
+    eventually("the process counts on", LONG, || count(ws) > from);
+}
+
+/// A host with machines that boot, each with the agent of the build that started it.
+fn options() -> HostOptions {
+    HostOptions { config: "[vm]\ntemplates = false\n".to_owned(), ..HostOptions::default() }
+}
+
+/// What a list says that must not change.
+fn known(client: &Client) -> Vec<[Value; 4]> {
+    let list = client.tool("workspace_list", json!({})).json();
+    let list = list.as_array().unwrap_or_else(|| panic!("not a list: {list}"));
+    let of = |one: &Value| ["workspace_id", "name", "ip", "state"].map(|key| one[key].clone());
+    let mut known: Vec<_> = list.iter().map(of).collect();
+    known.sort_by_key(|one| one[0].to_string());
+    known
+}
+
+/// What somebody hears who connects to a port of this host.
+fn greeting(port: u64) -> String {
+    let mut text = String::new();
+    let connected = TcpStream::connect(("127.0.0.1", u16::try_from(port).expect("a port")));
+    let Ok(mut stream) = connected else { return "refused".to_owned() };
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+fn jail(ws: &TestWorkspace<'_>) -> Value {
+    ws.info()["jail"].clone()
+}
+
+/// The agent of a machine, by its content.
+fn agent(ws: &TestWorkspace<'_>) -> String {
+    ws.sh("sha256sum < /proc/1/exe")
+}
+
+fn layers(host: &TestHost, ws: &TestWorkspace<'_>) -> usize {
+    let dir = host.data().join("workspaces").join(&ws.id);
+    let files = std::fs::read_dir(dir).expect("a directory").flatten();
+    files.filter(|file| file.path().extension().is_some_and(|ending| ending == "qcow2")).count()
+}
+
+/// Ends the daemon as a crash does and lets this build go on with its files.
+fn upgrade(host: &mut TestHost, client: Client, to: &Path) -> Client {
+    host.kill_daemon();
+    drop(client);
+    host.switch_to(to);
+    let client = host.client();
+    client.tool("workspace_adopt", json!({}));
+    client
+}
+
+#[test]
+fn running_machines_outlive_an_upgrade() {
+    let Some(older) = older_binary() else {
+        record_skip("no older agentiso: its commit is not in this clone, or ./x test did not build it");
+        return;
+    };
+    let mut host = host_or_skip!(options());
+    let current = host.program().to_owned();
+    host.switch_to(&older);
+    let client = host.client();
+    let ws = client.workspace_with(json!({"name": "web"}));
+    let pid = ws.sh(COUNT);
+    ws.sh("echo one > /root/file; head -c 3000000 /dev/urandom > /root/blob");
+    ws.snapshot("disk");
+    ws.sh("echo two > /root/file; head -c 3000000 /dev/urandom > /root/blob");
+    ws.snapshot_with_memory("live");
+    ws.sh("echo three > /root/file");
+    let blob = ws.sh("sha256sum < /root/blob");
+    let idea = ws.fork_with("disk", json!({"new_name": "idea"})).id;
+    serve(&ws, 8080, "0.0.0.0");
+    let forward = ws.tool("port_forward", json!({"action": "add", "guest_port": 8080})).json();
+    let port = forward["host_port"].as_u64().expect("a port");
+    policy(&ws, json!({"allow_domains": ["good.test"]}));
+    let start = json!({"action": "start", "command": "echo begun; while ! test -e /root/end; do sleep 0.1; done; echo ended"});
+    let job = ws.tool("exec_background", start).json()["job_id"].clone();
+    let team = json!({"action": "create", "name": "crew", "roles": [{"name": "lead", "role": "worker"}]});
+    client.tool("team", team);
+    let mail = json!({"action": "message", "name": "crew", "agent": "lead", "to": "lead", "content": "hi"});
+    client.tool("team", mail);
+    let (id, before, machines, old_agent) = (ws.id.clone(), known(&client), host.machines(), agent(&ws));
+    assert_eq!((before.len(), machines.len()), (3, 3), "{before:?}");
+    assert_eq!(host.state()["schema_version"], 4, "the older build is of its time");
+
+    // The machines are the older build's; the daemon is this one's.
+    let client = upgrade(&mut host, client, &current);
+    assert_eq!((known(&client), host.machines()), (before, machines));
+    let ws = client.existing(&id);
+    assert_eq!(jail(&ws), "none", "it was started without one and cannot be put into one");
+    counts_on(&ws, &pid);
+    assert_eq!(ws.sh("cat /root/file"), "three");
+    assert_eq!(ws.info()["network"]["allow_domains"], json!(["good.test"]));
+    eventually("the server answers", LONG, || greeting(port) == "hello\n");
+    ws.sh("touch /root/end");
+    let poll = json!({"action": "poll", "job_id": job, "wait_secs": 60});
+    assert_eq!(ws.tool("exec_background", poll).json()["stdout"], "begun\nended\n");
+    let receive = json!({"action": "receive", "name": "crew", "agent": "lead"});
+    let received = client.tool("team", receive).json();
+    assert_eq!((&received["count"], &received["messages"][0]["content"]), (&json!(1), &json!("hi")));
+
+    // Its disk is taken apart and put together while it runs: QEMU has opened some of the layers by itself.
+    assert_eq!(ws.snapshot_with_memory("again").json()["has_memory"], true);
+    counts_on(&ws, &pid);
+    ws.snapshot("last");
+    client.existing(&idea).destroy();
+    let layers_before = layers(&host, &ws);
+    ws.delete_snapshot("disk");
+    assert_eq!(layers(&host, &ws), layers_before - 1, "what only that snapshot needed is merged");
+    let forked = ws.fork_with("last", json!({"new_name": "disk-only"}));
+    assert_eq!(
+        (forked.sh("cat /root/file"), forked.sh("sha256sum < /root/blob")),
+        ("three".to_owned(), blob.clone())
+    );
+    let held = jail(&forked);
+    assert_ne!(agent(&forked), old_agent, "what is started has the agent of this build");
+    forked.destroy();
+    ws.delete_snapshot("last");
+    counts_on(&ws, &pid);
+    assert_eq!(ws.sh("sha256sum < /root/blob"), blob);
+
+    // Memory that the older build took, and memory of a machine that it started.
+    let forked = ws.fork_with("live", json!({"new_name": "alive"}));
+    counts_on(&forked, &pid);
+    assert_eq!((forked.sh("cat /root/file"), jail(&forked)), ("two".to_owned(), held.clone()));
+    assert_eq!(agent(&forked), old_agent, "it is in the memory");
+    forked.destroy();
+    for (snapshot, content) in [("again", "three"), ("live", "two")] {
+        ws.restore(snapshot).mentions(&["processes go on"]);
+        counts_on(&ws, &pid);
+        assert_eq!((ws.sh("cat /root/file").as_str(), jail(&ws)), (content, held.clone()));
+    }
+    assert_eq!(ws.snapshot_with_memory("anew").json()["has_memory"], true, "the agent is the older build's");
+    ws.delete_snapshot("live");
+    ws.delete_snapshot("again");
+    ws.restore("anew").mentions(&["processes go on"]);
+    counts_on(&ws, &pid);
+
+    // A start is what brings the agent and the jail of this build.
+    let lead = client.existing("crew.lead");
+    assert_eq!((jail(&lead), agent(&lead)), (json!("none"), old_agent.clone()));
+    for ws in [&ws, &lead] {
+        ws.stop();
+        ws.start();
+        assert_eq!(jail(ws), held);
+        assert_ne!(agent(ws), old_agent);
+    }
+    assert_eq!(ws.sh("cat /root/file"), "two");
+    ws.destroy();
+    client.tool("team", json!({"action": "destroy", "name": "crew"}));
+    host.assert_no_workspaces_left();
+}
+
+/// Every file below a directory, with what is in it.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
+        match entry.path().is_dir() {
+            true => found.extend(contents(&entry.path())),
+            false => found.push((entry.path(), std::fs::read(entry.path()).expect("a file"))),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn files_of_a_newer_version_are_not_touched() {
+    let host = TestHost::start();
+    let workspace = host.data().join("workspaces/4e9e3b80-0a89-41f1-8b7c-3a3c93bb7bc7");
+    std::fs::create_dir_all(&workspace).expect("a directory");
+    std::fs::write(workspace.join("disk.qcow2"), "a disk").expect("a file");
+    std::fs::write(host.state_file(), r#"{"schema_version": 6, "workspaces": "in a form to come"}"#)
+        .expect("a file");
+    let kept = |host: &TestHost| {
+        (contents(&host.data().join("workspaces")), std::fs::read(host.state_file()).unwrap())
+    };
+    let before = kept(&host);
+    for arguments in [["ps"], ["serve"]] {
+        let refused = host.cli(&arguments);
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && stderr.contains("newer"), "{arguments:?}: {stderr}");
+    }
+    assert_eq!(kept(&host), before);
+    assert!(host.daemon().is_none());
+}

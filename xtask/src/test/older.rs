@@ -1,0 +1,52 @@
+//! A binary of the version that was landed before this one, for the tests of upgrades.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::prepare::{FEATURES, target_dir};
+use crate::shell;
+
+/// The last commit before the ledger had schema 5. To be moved on when a version is landed whose files or machines
+/// differ from its.
+const COMMIT: &str = "363e18a5c24501df65419e747f54642b683245b5";
+
+/// Builds it, once for a target directory. `None`: this clone does not have the commit.
+///
+/// It has a target directory of its own, which goes afterwards. In a shared one cargo would take a crate of one version for
+/// the same crate of the other: it tells them apart by their place in the workspace and by the time of their files.
+pub(super) fn build() -> Result<Option<PathBuf>> {
+    let dir = target_dir()?.join("older");
+    let binary = dir.join(format!("agentiso-{COMMIT}"));
+    if binary.exists() {
+        return Ok(Some(binary));
+    }
+    if !shell::succeeds(shell::command("git").args(["cat-file", "-e", &format!("{COMMIT}^{{commit}}")])) {
+        return Ok(None);
+    }
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    let (source, build, archive) = (dir.join("source"), dir.join("build"), dir.join("source.tar"));
+    fs::create_dir_all(&source).with_context(|| format!("creating {}", source.display()))?;
+    shell::run(shell::command("git").args(["archive", "--output"]).arg(&archive).arg(COMMIT))?;
+    shell::run(
+        shell::command("tar").arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(&source),
+    )?;
+    let mut cargo = shell::cargo();
+    cargo.args(["build", "--locked", "--package", "agentiso", "--features", FEATURES]);
+    // Nobody looks for a line in it, and without them it is built in two thirds of the time.
+    cargo.args(["--config", "profile.dev.debug=false", "--manifest-path"]).arg(source.join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(&build).env_remove("CARGO_TARGET_DIR");
+    // It brings the agent of its own time.
+    cargo.env_remove("AGENTISO_GUEST_BINARY");
+    shell::run(&mut cargo).context("building the older agentiso that upgrades are tested with")?;
+    fs::rename(build.join("debug/agentiso"), &binary)
+        .with_context(|| format!("moving it to {}", binary.display()))?;
+    for leftover in [&source, &build] {
+        fs::remove_dir_all(leftover).with_context(|| format!("removing {}", leftover.display()))?;
+    }
+    fs::remove_file(&archive).with_context(|| format!("removing {}", archive.display()))?;
+    Ok(Some(binary))
+}
