@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentiso_core::ids::SnapshotId;
@@ -227,6 +227,61 @@ async fn shared_run_directory_is_refused() {
     assert_eq!(world.processes(), before, "no machine is touched");
     drop(session);
     daemon.shutdown().await;
+}
+
+/// The directories that a ledger tells of, as a program left them that did not describe them.
+fn undescribed_directories(root: &Path, ledger: &serde_json::Value) -> Vec<PathBuf> {
+    let directories = ledger["workspaces"].as_object().unwrap().iter().map(|(id, entry)| {
+        let mut volume = Volume::fresh("kept");
+        for snapshot in entry["snapshots"].as_array().into_iter().flatten() {
+            let memory = snapshot["has_memory"].as_bool().unwrap().then(|| "memory".to_owned());
+            volume.freeze(serde_json::from_value(snapshot["id"].clone()).unwrap(), memory);
+        }
+        volume.unconfirmed.clear();
+        let directory = root.join("workspaces").join(id);
+        volume.save(&directory);
+        directory
+    });
+    directories.collect()
+}
+
+/// Made by the last program that wrote version 4, with real machines and a team at work.
+#[test]
+fn a_ledger_of_version_4_is_taken_over() {
+    let text = include_str!("fixtures/ledger-v4-team-made.json");
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    let directories = undescribed_directories(dir.path(), &serde_json::from_str(text).unwrap());
+    fs::write(dir.path().join("state.json"), text).unwrap();
+    // The second start finds what the first has written.
+    for again in [false, true] {
+        until_crash(dir.path(), &world, async |daemon: Daemon| {
+            let session = daemon.open_session(SessionKind::Client);
+            assert_eq!(session.adopt_all(false).await.adopted.len(), 4);
+            let list = session.list(None);
+            let web = list.iter().find(|info| info.name.as_str() == "web").unwrap();
+            let snapshots: Vec<_> = web.snapshots.iter().map(|s| (s.name.as_str(), s.has_memory)).collect();
+            assert_eq!(snapshots, [("clean", true), ("ready", false)]);
+            assert_eq!((web.ip.to_string(), web.resources.memory_mb), ("10.42.0.2".to_owned(), 256));
+            let forward = web.network.port_forwards[0];
+            assert_eq!((forward.guest_port, forward.host_port), (8080, 18080));
+            let policy = serde_json::to_value(&web.network.policy).unwrap();
+            assert_eq!(policy["deny_domains"][0], "bad.example.org");
+            let idea = list.iter().find(|info| info.name.as_str() == "idea").unwrap();
+            assert_eq!(idea.forked_from.as_ref().unwrap().source_workspace_id, web.id);
+            let received = session.receive_messages("crew", "lead", 9).await.unwrap();
+            assert_eq!(
+                (received.messages.len(), received.results.len()),
+                if again { (0, 0) } else { (2, 1) }
+            );
+        });
+        let ledger: serde_json::Value =
+            serde_json::from_slice(&fs::read(dir.path().join("state.json")).unwrap()).unwrap();
+        assert_eq!(ledger["schema_version"], 5);
+        assert_eq!(ledger["teams"]["crew"]["members"][0].get("mail"), None, "it has a file of its own");
+        assert!(directories.iter().all(|directory| directory.join("workspace.json").is_file()));
+        assert!(dir.path().join("teams/crew.1794994788685914555/team.json").is_file());
+    }
 }
 
 #[tokio::test]

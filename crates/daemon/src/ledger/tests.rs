@@ -300,6 +300,21 @@ fn a_real_description_of_format_1_is_read() {
     assert!(workspace.owner.is_some());
 }
 
+#[test]
+fn a_real_team_description_is_read() {
+    let text = include_str!("../../tests/fixtures/team-v1-made.json");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("team.json"), text).unwrap();
+    let key = TeamKey::parse("crew.1794994788685914555").unwrap();
+    let Described::Read(description) = super::read_team(dir.path(), &key).unwrap() else {
+        panic!("not read")
+    };
+    let hand = description.team.member("hand").unwrap();
+    assert_eq!((description.revision, hand.skills.as_slice()), (1, ["rust".to_owned()].as_slice()));
+    assert_eq!(hand.workspace.as_str(), "crew-hand-c9a8");
+    assert_eq!(serde_json::to_string_pretty(&description).unwrap(), text);
+}
+
 fn any_entry() -> impl Strategy<Value = StoredWorkspace> {
     let phases = prop::sample::select(vec![
         Phase::Creating,

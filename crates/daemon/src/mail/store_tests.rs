@@ -78,6 +78,46 @@ fn mail_of_an_earlier_ledger_is_moved_once() {
     }
 }
 
+/// The ledger was made by the last program that kept mail in it; the inbox is what this one made of it.
+const MADE_LEDGER: &str = include_str!("../../tests/fixtures/ledger-v4-team-made.json");
+const MADE_INBOX: &[u8] = include_bytes!("../../tests/fixtures/mail-v1-made.log");
+const MADE_AT: &str = "2026-11-18T09:39:48.685914555Z";
+
+fn crew() -> TeamName {
+    TeamName::parse("crew").unwrap()
+}
+
+#[test]
+fn mail_of_a_real_older_ledger_is_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger: LedgerDocument = serde_json::from_str(MADE_LEDGER).unwrap();
+    let mut teams = ledger.teams;
+    let store = MailStore::open(dir.path().into(), &mut teams).unwrap();
+    let (_, team) = teams.find("crew").unwrap();
+    assert_eq!(team.created_at, MADE_AT.parse().unwrap());
+    let inbox = fs::read(path(dir.path(), &crew(), team.created_at, &role("lead"))).unwrap();
+    assert_eq!(inbox, MADE_INBOX);
+    let hand = store.slot(&crew(), team.created_at, &role("hand")).tasks_at_start();
+    assert!(matches!(&hand[..], [Task { step: TaskStep::Running(job), .. }] if job.job == 1), "{hand:?}");
+}
+
+#[tokio::test]
+async fn a_real_inbox_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let created_at = MADE_AT.parse().unwrap();
+    let file = path(dir.path(), &crew(), created_at, &role("lead"));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, MADE_INBOX).unwrap();
+    let store = MailStore::open(dir.path().into(), &mut Teams::default()).unwrap();
+    let slot = store.slot(&crew(), created_at, &role("lead"));
+    let taken = slot.run(|inbox| inbox.take(usize::MAX)).await.unwrap();
+    let contents: Vec<_> = taken.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!(contents, ["done ä\n\"quoted\"\u{1}", "to all"]);
+    let result = &taken.results[0];
+    let told = (result.task_id.as_str(), result.exit_code, result.stdout.as_str(), result.stderr.as_str());
+    assert_eq!(told, ("t0", 3, "out\n", "err\n"));
+}
+
 #[tokio::test]
 async fn refused_message_reaches_no_inbox() {
     let boxes = Boxes::new();

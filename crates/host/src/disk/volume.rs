@@ -141,6 +141,21 @@ mod tests {
         assert_eq!(Volume::parse(&volume.to_text()).unwrap(), volume);
     }
 
+    /// One was made by the last version that noted nothing as unconfirmed, one by the first that did.
+    #[test]
+    fn real_records_are_read_and_written_back() {
+        let older = include_str!("../../tests/fixtures/volume-v1-older.json");
+        let volume = Volume::parse(older).unwrap();
+        assert_eq!((volume.snapshots.len(), volume.unconfirmed.len()), (2, 0));
+        assert!(volume.snapshots.values().any(|layer| *layer == LayerName::first()));
+        assert_eq!(volume.to_text(), older, "an earlier version could go on with it");
+        let made = include_str!("../../tests/fixtures/volume-v1-made.json");
+        let volume = Volume::parse(made).unwrap();
+        assert!(volume.unconfirmed.iter().eq(volume.snapshots.keys()));
+        assert_eq!(volume.inherited_bytes(&LayerName::first()), 1_785_856);
+        assert_eq!(volume.to_text(), made);
+    }
+
     #[test]
     fn a_record_that_does_not_say_what_was_inherited_is_read() {
         let text = r#"{ "schema": 1, "virtual_bytes": 512, "head": "disk.qcow2", "snapshots": {} }"#;

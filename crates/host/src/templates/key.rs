@@ -229,4 +229,17 @@ pub(crate) mod tests {
         other.qemu_size += 1;
         assert_ne!(Inputs::new(&other, shape, TemplateKind::Snapshot), wanted);
     }
+
+    /// Its manifest was made by a version with another agent, which did not know `nested`.
+    #[test]
+    fn memory_of_an_older_version_can_be_used() {
+        let text = include_str!("../../tests/fixtures/memory-v1-older.json");
+        let older: crate::templates::manifest::Manifest = serde_json::from_str(text).unwrap();
+        let mut here = HostInputs { initrd_sha256: "this version's".to_owned(), ..older.inputs.host.clone() };
+        let shape = Shape { vcpus: 1, memory_mb: 256 };
+        let wanted = |here: &HostInputs| Inputs::new(here, shape, TemplateKind::Snapshot);
+        assert_eq!(older.inputs.clone().that_matter(), wanted(&here));
+        here.nested = true;
+        assert_ne!(older.inputs.that_matter(), wanted(&here), "the guest would see another processor");
+    }
 }
