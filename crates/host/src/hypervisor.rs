@@ -413,6 +413,9 @@ impl Hypervisor {
         if !strays::is_machine_of(record.pid, spec.id, &spec.run_dir) {
             return Err(AttachError::Gone);
         }
+        if self.inner.host.jail.holds() && jail::of_process(record.pid) == Some(Jail::None) {
+            tracing::warn!(workspace = %spec.id, "it was started without a jail and has none until it is started again");
+        }
         let qmp = QmpClient::connect(&qmp_socket(&spec.run_dir)).await?;
         let events = qmp.events();
         let (mut sources, mut unrecorded) = (Vec::new(), Vec::new());

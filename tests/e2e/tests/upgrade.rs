@@ -56,6 +56,17 @@ fn jail(ws: &TestWorkspace<'_>) -> Value {
     ws.info()["jail"].clone()
 }
 
+/// Of how many workspaces `check` says that their machines have no jail.
+fn unjailed(host: &TestHost) -> usize {
+    let checked: Value = serde_json::from_slice(&host.cli(&["check", "--json"]).stdout).expect("JSON");
+    let outcomes = checked["checks"].as_array().unwrap_or_else(|| panic!("no checks in {checked}"));
+    let jail = outcomes.iter().find(|outcome| outcome["name"] == "jail").expect("a line about the jail");
+    let detail = jail["detail"].as_str().expect("a text");
+    let told = detail.split_once("; but ").map(|(_, rest)| rest.split(", ").count());
+    assert_eq!(told.is_some(), detail.ends_with(" was started without one"), "{detail}");
+    told.unwrap_or(0)
+}
+
 /// The agent of a machine, by its content.
 fn agent(ws: &TestWorkspace<'_>) -> String {
     ws.sh("sha256sum < /proc/1/exe")
@@ -115,6 +126,7 @@ fn running_machines_outlive_an_upgrade() {
     assert_eq!((known(&client), host.machines()), (before, machines));
     let ws = client.existing(&id);
     assert_eq!(jail(&ws), "none", "it was started without one and cannot be put into one");
+    assert_eq!(unjailed(&host), 3);
     counts_on(&ws, &pid);
     assert_eq!(ws.sh("cat /root/file"), "three");
     assert_eq!(ws.info()["network"]["allow_domains"], json!(["good.test"]));
@@ -173,6 +185,7 @@ fn running_machines_outlive_an_upgrade() {
         assert_ne!(agent(ws), old_agent);
     }
     assert_eq!(ws.sh("cat /root/file"), "two");
+    assert_eq!(unjailed(&host), 0);
     ws.destroy();
     client.tool("team", json!({"action": "destroy", "name": "crew"}));
     host.assert_no_workspaces_left();

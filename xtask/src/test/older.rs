@@ -36,7 +36,7 @@ pub(super) fn build() -> Result<Option<PathBuf>> {
     )?;
     let mut cargo = shell::cargo();
     cargo.args(["build", "--locked", "--package", "agentiso", "--features", FEATURES]);
-    // Nobody looks for a line in it, and without them it is built in two thirds of the time.
+    // Nobody looks for a line in it.
     cargo.args(["--config", "profile.dev.debug=false", "--manifest-path"]).arg(source.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&build).env_remove("CARGO_TARGET_DIR");
     // It brings the agent of its own time.

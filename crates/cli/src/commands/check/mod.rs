@@ -10,17 +10,19 @@ mod report;
 mod side_channels;
 mod state;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use agentiso_core::config::{self, Backend, InitMode};
+use agentiso_core::config::{self, Backend, InitMode, Paths};
+use agentiso_daemon::ledger::{self, Found};
 use agentiso_daemon::{FoundDaemon, find_daemon, running_daemon};
 use agentiso_host::boot::IMAGE_INIT;
 use agentiso_host::cgroup::Place;
 use agentiso_host::jail::{self, Jail};
 use agentiso_host::qemu::version::Qemu;
 use agentiso_host::templates::TemplateKind;
-use agentiso_host::{HostFacts, Hypervisor};
+use agentiso_host::{HostFacts, Hypervisor, Stray, strays};
 use agentiso_image::{Image, Kernel};
 use serde_json::json;
 
@@ -259,7 +261,7 @@ async fn jail(context: &Context) -> Outcome {
     if let Some((jail, reason)) = jail_of_daemon(context).await {
         let detail = format!("{jail}: {reason} (of the daemon that runs)");
         return match (jail == Jail::None.as_str(), vm.jail) {
-            (false, _) => Outcome::ok(NAME, detail),
+            (false, _) => jailed(NAME, detail, &context.config.paths),
             (true, config::Jail::Required) => {
                 Outcome::failed(NAME, detail, "agentiso daemon stop; the next one needs a jail")
             }
@@ -272,7 +274,7 @@ async fn jail(context: &Context) -> Outcome {
         return Outcome::failed(NAME, "not tried", "put \"QEMU\" right first");
     };
     match jail::find(&qemu.path, vm.jail).await {
-        Ok(jail) => Outcome::ok(NAME, format!("{jail}: {}", jail.describe())),
+        Ok(jail) => jailed(NAME, format!("{jail}: {}", jail.describe()), &context.config.paths),
         Err(error) if vm.jail == config::Jail::Required => Outcome::failed(
             NAME,
             format!("vm.jail is required, but {error}"),
@@ -282,11 +284,39 @@ async fn jail(context: &Context) -> Outcome {
     }
 }
 
+/// There is a jail; machines that were started without one are named.
+fn jailed(name: &'static str, found: String, paths: &Paths) -> Outcome {
+    match unjailed(paths) {
+        without if without.is_empty() => Outcome::ok(name, found),
+        without => Outcome::note(
+            name,
+            format!("{found}; but {} was started without one", without.join(", ")),
+            "agentiso stop NAME, then agentiso start NAME",
+        ),
+    }
+}
+
 /// The jail of a daemon's machines and what it says of it. `None` if no daemon runs that knows.
 async fn jail_of_daemon(context: &Context) -> Option<(String, String)> {
     let mut client = Client::open_running(context).await.ok()??;
     let host = client.control().status().await.ok()?.host?;
     Some((host.jail, host.jail_reason)).filter(|(jail, reason)| !jail.is_empty() && !reason.is_empty())
+}
+
+/// Workspaces whose machines have no jail, such as those that a version without jails started, by their names as far as
+/// the ledger tells them.
+fn unjailed(paths: &Paths) -> Vec<String> {
+    let names = match ledger::read(&paths.state_file) {
+        Ok(Found::Whole(document)) => document.workspaces,
+        Ok(_) | Err(_) => Default::default(),
+    };
+    let machines = strays::find_strays(&paths.run, &HashSet::new()).unwrap_or_default();
+    let without = machines
+        .iter()
+        .filter(|machine| !machine.is_template_build())
+        .filter(|machine| jail::of_process(machine.record.pid) == Some(Jail::None));
+    let name = |machine: &Stray| names.get(&machine.id).map(|entry| entry.name.to_string());
+    without.map(|machine| name(machine).unwrap_or_else(|| machine.id.to_string())).collect()
 }
 
 /// Looked for where the daemon is or, if none runs, where one that is started from here would be.
