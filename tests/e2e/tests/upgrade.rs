@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentiso_e2e::guest::{policy, serve};
+use agentiso_e2e::guest::{page, policy, serve};
+use agentiso_e2e::internet_or_skip;
 use agentiso_testkit::{
     Client, HostOptions, LONG, TestHost, TestWorkspace, eventually, host_or_skip, older_binary, record_skip,
 };
@@ -88,15 +89,41 @@ fn upgrade(host: &mut TestHost, client: Client, to: &Path) -> Client {
     client
 }
 
+/// The version before, or a return from the test after recording why there is none.
+macro_rules! older_or_skip {
+    () => {
+        match older_binary() {
+            Some(older) => older,
+            None => {
+                record_skip(
+                    "no older agentiso: its commit is not in this clone, or ./x test did not build it",
+                );
+                return;
+            }
+        }
+    };
+}
+
 #[test]
 fn running_machines_outlive_an_upgrade() {
-    let Some(older) = older_binary() else {
-        record_skip("no older agentiso: its commit is not in this clone, or ./x test did not build it");
+    let older = older_or_skip!();
+    lets_machines_run_on(host_or_skip!(options()), &older);
+}
+
+/// The jail is another one there, and files cannot be given to anybody.
+#[test]
+fn running_machines_outlive_an_ordinary_users_upgrade() {
+    let older = older_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        record_skip("it is what running_machines_outlive_an_upgrade does if root does not run it");
         return;
-    };
-    let mut host = host_or_skip!(options());
+    }
+    lets_machines_run_on(host_or_skip!(HostOptions { privileged: false, ..options() }), &older);
+}
+
+fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     let current = host.program().to_owned();
-    host.switch_to(&older);
+    host.switch_to(older);
     let client = host.client();
     let ws = client.workspace_with(json!({"name": "web"}));
     let pid = ws.sh(COUNT);
@@ -188,6 +215,38 @@ fn running_machines_outlive_an_upgrade() {
     assert_eq!(unjailed(&host), 0);
     ws.destroy();
     client.tool("team", json!({"action": "destroy", "name": "crew"}));
+    host.assert_no_workspaces_left();
+}
+
+#[test]
+fn machines_at_the_bridge_outlive_an_upgrade() {
+    let older = older_or_skip!();
+    let internet = internet_or_skip!();
+    let links =
+        || internet.sh_at_host("ip -o link show | cut -d: -f2 | cut -d@ -f1 | grep -E 'aiso|br-' || true");
+    let mut host = host_or_skip!(internet.host_options("backend = \"bridge\"\n"));
+    let current = host.program().to_owned();
+    host.switch_to(&older);
+    let client = host.client();
+    let ws = client.workspace();
+    policy(&ws, json!({"allow_domains": ["good.test"]}));
+    let open = page(&ws, "good.test").result;
+    assert!(open.contains("good.test"), "{open}");
+    let (id, before) = (ws.id.clone(), links());
+
+    let client = upgrade(&mut host, client, &current);
+    let ws = client.existing(&id);
+    assert_eq!(links(), before);
+    page(&ws, "good.test").is(&open);
+    assert_ne!(page(&ws, "bad.test").result, open);
+    policy(&ws, json!({"allow_domains": []}));
+    assert_ne!(page(&ws, "good.test").result, open, "a change reaches the rules that the older build made");
+    policy(&ws, json!({"allow_domains": ["good.test"]}));
+    ws.stop();
+    ws.start();
+    page(&ws, "good.test").is(&open);
+    ws.destroy();
+    assert!(!links().contains("aiso"), "{}", links());
     host.assert_no_workspaces_left();
 }
 
