@@ -131,6 +131,9 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     ws.snapshot("disk");
     ws.sh("echo two > /root/file; head -c 3000000 /dev/urandom > /root/blob");
     ws.snapshot_with_memory("live");
+    let export = host.dir().join("live.agentiso");
+    let export = export.to_str().expect("UTF-8");
+    host.cli_ok(&["snapshot", "export", "web", "live", export]);
     ws.sh("echo three > /root/file");
     let blob = ws.sh("sha256sum < /root/blob");
     let idea = ws.fork_with("disk", json!({"new_name": "idea"})).id;
@@ -164,6 +167,14 @@ fn lets_machines_run_on(mut host: TestHost, older: &Path) {
     let receive = json!({"action": "receive", "name": "crew", "agent": "lead"});
     let received = client.tool("team", receive).json();
     assert_eq!((&received["count"], &received["messages"][0]["content"]), (&json!(1), &json!("hi")));
+
+    // What the older build exported has its memory too.
+    let imported = host.cli_ok(&["snapshot", "import", export, "carried", "--json"]);
+    let imported: Value = serde_json::from_str(&imported).expect("JSON");
+    assert_eq!((&imported["rung"], &imported["warning"]), (&json!("memory"), &Value::Null), "{imported}");
+    let look = format!("kill -0 {pid} && cat /root/file");
+    assert_eq!(host.cli_ok(&["exec", "carried", "--", "sh", "-c", &look]), "two\n");
+    host.cli_ok(&["rm", "carried"]);
 
     // Its disk is taken apart and put together while it runs: QEMU has opened some of the layers by itself.
     assert_eq!(ws.snapshot_with_memory("again").json()["has_memory"], true);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use agentiso_core::ids::SnapshotId;
 use tokio_util::sync::CancellationToken;
 
-use super::differences::differences;
 use super::disk;
 use super::error::{CarryError, Flaw};
 use super::export::init_mode;
@@ -22,6 +21,7 @@ use crate::jail::Jail;
 use crate::progress::Progress;
 use crate::snapshot::memory;
 use crate::spec::MachineSpec;
+use crate::templates::differences::differences;
 use crate::templates::key::HostInputs;
 use crate::templates::manifest as template;
 

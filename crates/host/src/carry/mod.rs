@@ -16,10 +16,8 @@
 //! may have been anybody.
 //!
 //! [`manifest`] is the form and what may be in it, [`pack`] and [`unpack`] write and read it, [`disk`] makes a disk
-//! stand alone and checks one that does, [`differences`] says why memory cannot be used here. [`export`](mod@export)
-//! and [`import`](mod@import) put these together.
+//! stand alone and checks one that does. [`export`](mod@export) and [`import`](mod@import) put these together.
 
-mod differences;
 mod disk;
 mod error;
 mod export;

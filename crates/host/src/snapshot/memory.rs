@@ -14,8 +14,9 @@ use crate::fault;
 use crate::files::{self, FileError};
 use crate::qemu::argv::{Begin, Memory, Shape};
 use crate::qmp::Layout;
+use crate::templates::differences::differences;
 use crate::templates::key::{HostInputs, Inputs, TemplateKind};
-use crate::templates::manifest::{self, Manifest};
+use crate::templates::manifest::{self, Manifest, Unusable};
 use crate::templates::store::Template;
 
 /// Reading some hundred MB from memory, on a busy host.
@@ -74,6 +75,10 @@ fn find(dir: PathBuf, wanted: &Inputs) -> Result<Option<Template>, String> {
     }
     match Manifest::verify(&dir, Some(wanted)) {
         Ok(manifest) => Ok(Some(Template { key: manifest.inputs.key(), dir })),
+        Err(Unusable::Inputs(saved)) => Err(match differences(&saved, &wanted.host) {
+            Some(differ) => format!("it was taken on another kind of host: {differ}"),
+            None => "it was taken of a machine of another size".to_owned(),
+        }),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -160,5 +165,22 @@ impl Drop for Building {
         if let Err(error) = files::remove_dir(&self.0) {
             tracing::warn!(%error, "a half-made copy of a machine's memory was not removed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_memory_says_what_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = include_str!("../../tests/fixtures/memory-v1-older.json");
+        fs::write(dir.path().join(manifest::FILE), text).unwrap();
+        let saved: Manifest = serde_json::from_str(text).unwrap();
+        let here = HostInputs { qemu_version: "QEMU 11".to_owned(), ..saved.inputs.host };
+        let wanted = inputs(&here, Shape { vcpus: 1, memory_mb: 256 });
+        let told = find(dir.path().into(), &wanted).unwrap_err();
+        assert!(told.contains("QEMU (there \"QEMU emulator version 10.0.2"), "{told}");
     }
 }

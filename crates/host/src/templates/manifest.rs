@@ -46,7 +46,7 @@ pub(crate) enum Unusable {
     #[error("it has schema {0}")]
     Schema(u32),
     #[error("it was made from other inputs than its name says")]
-    Inputs,
+    Inputs(Box<Inputs>),
     #[error("its file {0} is not the one that was saved")]
     Content(&'static str),
 }
@@ -60,8 +60,8 @@ impl Manifest {
         if manifest.schema != SCHEMA {
             return Err(Unusable::Schema(manifest.schema));
         }
-        if inputs.is_some_and(|inputs| *inputs != manifest.inputs.clone().that_matter()) {
-            return Err(Unusable::Inputs);
+        if inputs.is_some_and(|inputs| !inputs.fit(&manifest.inputs)) {
+            return Err(Unusable::Inputs(Box::new(manifest.inputs)));
         }
         let ram = dir.join(RAM).metadata();
         if !ram.is_ok_and(|meta| meta.len() == manifest.ram_bytes) {
@@ -119,4 +119,33 @@ fn device_state_digest(dir: &Path) -> Option<(u64, String)> {
     }
     let bytes = fs::read(path).ok()?;
     Some((bytes.len() as u64, hex(&Sha256::digest(&bytes))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::argv::Shape;
+    use crate::templates::key::TemplateKind;
+    use crate::templates::key::tests::host_inputs;
+
+    #[test]
+    fn memory_fits_whatever_its_machine_booted_from() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in [RAM, DEVICE_STATE] {
+            fs::write(dir.path().join(file), "content").unwrap();
+        }
+        let wanted = Inputs::new(&host_inputs(), Shape { vcpus: 1, memory_mb: 256 }, TemplateKind::Snapshot);
+        // Noted with all of the host's inputs, as versions did that knew no difference.
+        let noted = Inputs { host: host_inputs(), ..wanted.clone() };
+        seal(dir.path(), noted.clone(), Duration::ZERO).unwrap().unwrap();
+        for inputs in [&wanted, &noted] {
+            assert!(Manifest::verify(dir.path(), Some(inputs)).is_ok());
+        }
+        let other = Inputs { vcpus: 2, ..wanted };
+        assert!(matches!(Manifest::verify(dir.path(), Some(&other)), Err(Unusable::Inputs(_))));
+        let of_template = Inputs { kind: TemplateKind::Bare, ..noted };
+        let mut another_agent = of_template.clone();
+        another_agent.host.initrd_sha256.push('x');
+        assert!(!of_template.fit(&another_agent), "a template stands for a boot");
+    }
 }

@@ -10,11 +10,12 @@
 //! templates/.building-*           half-made; removed when nobody holds the lock
 //! ```
 //!
-//! [`key`] says what must match, [`store`] what is on disk, [`build`] makes one, [`keeper`] sees to it that each
+//! [`key`] says what must match, [`differences`] what does not, [`store`] what is on disk, [`build`] makes one, [`keeper`] sees to it that each
 //! is made once.
 
 mod build;
 mod copy;
+pub(crate) mod differences;
 pub(crate) mod keeper;
 pub mod key;
 mod lock;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::templates::key::{HostInputs, Inputs};
+use super::key::{HostInputs, Inputs};
 
 /// Whether memory can be used here, in words if it cannot.
-pub(super) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
+pub(crate) fn differences(there: &Inputs, here: &HostInputs) -> Option<String> {
     let (there, here) = (there.host.clone().once_booted(), &here.clone().once_booted());
     // Taken apart field by field, so that one that is added cannot be forgotten.
     let HostInputs {
@@ -61,7 +61,13 @@ fn short(hash: &str) -> String {
 mod tests {
     use super::*;
     use crate::accelerator::Chosen;
-    use crate::carry::manifest::tests::inputs;
+    use crate::qemu::argv::Shape;
+    use crate::templates::key::TemplateKind;
+    use crate::templates::key::tests::host_inputs;
+
+    fn inputs() -> Inputs {
+        Inputs::new(&host_inputs(), Shape { vcpus: 1, memory_mb: 256 }, TemplateKind::Snapshot)
+    }
 
     #[test]
     fn the_same_kind_of_host_has_no_differences() {
