@@ -31,6 +31,7 @@ pub mod progress;
 pub mod proof;
 pub mod qemu;
 pub mod qmp;
+pub mod seal;
 pub mod snapshot;
 pub mod spec;
 pub mod strays;

@@ -20,6 +20,18 @@ pub enum DiskError {
     NoVolume(PathBuf),
     #[error("{} describes no volume: {reason}", path.display())]
     Record { path: PathBuf, reason: String },
+    #[error(
+        "{} is missing, and only it says how {layers} layers beside the first belong together; nothing was changed: put it \
+         back from a backup",
+        path.display()
+    )]
+    RecordLost { path: PathBuf, layers: usize },
+    #[error(
+        "{} does not have the snapshot {snapshot}, which is listed, and names none of {layers} layers beside it: it is older \
+         than they are, or damaged; nothing was changed: put the last one back from a backup",
+        path.display()
+    )]
+    RecordBehind { path: PathBuf, snapshot: SnapshotId, layers: usize },
     #[error("the disk lacks its layer {}", .0.display())]
     NoLayer(PathBuf),
     #[error("the layer {} stands on {on:?}, which is not among the workspace's layers", layer.display())]
@@ -50,6 +62,8 @@ impl DiskError {
             Self::TooSmall { .. }
             | Self::NoVolume(_)
             | Self::Record { .. }
+            | Self::RecordLost { .. }
+            | Self::RecordBehind { .. }
             | Self::NoLayer(_)
             | Self::Outside { .. }
             | Self::Circle(_)

@@ -233,7 +233,8 @@ pub trait Storage: Send + Sync {
     ) -> impl Future<Output = Result<(), DiskError>> + Send;
 
     /// Finishes or undoes what a crash cut short. `running_head` is the file a machine that still runs writes to;
-    /// snapshots that are not among the known ones are dropped, and so is every file of ours that nobody needs.
+    /// snapshots that are not among the known ones are dropped, and so is every file of ours that nobody needs. If a
+    /// known one is missing, nothing is removed.
     fn settle(
         &self,
         directory: &Path,

@@ -6,6 +6,7 @@ use agentiso_core::ids::SnapshotId;
 use serde::{Deserialize, Serialize};
 
 use super::layer_name::LayerName;
+use crate::seal::{self, Seal};
 
 /// The record's name in a volume's directory.
 pub const VOLUME_FILE: &str = "volume.json";
@@ -82,6 +83,9 @@ impl Volume {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let volume: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match volume.schema {
+            SCHEMA if seal::check(text) == Seal::Broken => {
+                Err("its checksum is not that of what it says; a byte of it has changed".to_owned())
+            }
             SCHEMA => Ok(volume),
             other => Err(format!("it has schema {other}, and {SCHEMA} is understood")),
         }
@@ -89,7 +93,7 @@ impl Volume {
 
     pub(super) fn to_text(&self) -> String {
         // Maps with string keys and plain values: there is nothing in it that could fail.
-        serde_json::to_string_pretty(self).unwrap_or_default()
+        seal::seal(&serde_json::to_string_pretty(self).unwrap_or_default())
     }
 
     /// The layers that are asked for by themselves, and not only because another is on top of them.
@@ -169,6 +173,7 @@ mod tests {
         let text = Volume::new(LayerName::first(), 512).to_text();
         let newer = text.replace("\"schema\": 1", "\"schema\": 2");
         assert_eq!(Volume::parse(&newer).unwrap_err(), "it has schema 2, and 1 is understood");
+        assert!(Volume::parse(&text.replace("disk.qcow2", "risk.qcow2")).unwrap_err().contains("checksum"));
         assert!(Volume::parse(&text.replace("disk.qcow2", "../disk.qcow2")).is_err());
         assert!(Volume::parse("").is_err());
     }

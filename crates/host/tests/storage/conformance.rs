@@ -1,5 +1,6 @@
 //! What every backend does.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agentiso_core::ids::SnapshotId;
@@ -42,6 +43,10 @@ for_every_backend! {
     a_merge_by_a_running_machine_is_followed
     a_merge_cut_short_among_its_names_is_finished
     a_record_that_cannot_be_read_is_an_error_and_can_be_deleted
+    a_lost_record_takes_no_layer_with_it
+    an_older_record_takes_no_layer_with_it
+    nothing_goes_while_a_known_snapshot_is_missing
+    no_changed_byte_of_a_record_is_believed
     a_long_chain_becomes_short_and_nothing_is_read_differently
     what_is_too_large_to_be_copied_stays_below_the_keyframe
     a_keyframe_is_adopted_as_far_as_the_machine_lets_it
@@ -92,6 +97,10 @@ impl<B: Lab> Bench<B> {
 
     fn layers(&self, dir: &Path) -> usize {
         self.storage.names(dir).unwrap().iter().filter(|name| name.ends_with(".qcow2")).count()
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.storage.names(&self.dir).unwrap().into_iter().collect()
     }
 
     /// The image with these blocks written over it.
@@ -497,6 +506,88 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_deleted<B: Lab>(ben
     assert!(storage.settle(dir, None, &[]).await.is_err());
     storage.delete(dir).await.unwrap();
     assert_eq!(storage.names(dir).unwrap(), Vec::<String>::new());
+}
+
+async fn a_lost_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let all = snapshots(&bench, 2).await;
+    let known: Vec<_> = all.iter().map(|(id, _)| *id).collect();
+    let record = storage.load(dir).unwrap().unwrap();
+    storage.remove(dir, VOLUME_FILE).unwrap();
+    let names = bench.names();
+    for known in [&known[..], &[]] {
+        let error = storage.settle(dir, None, known).await.unwrap_err();
+        assert!(matches!(&error, DiskError::RecordLost { layers: 2, .. }), "{error}");
+    }
+    assert!(storage.restore(dir, known[0]).await.is_err());
+    assert!(storage.forget_snapshot(dir, known[0]).await.is_err());
+    assert!(storage.head(dir).await.is_err());
+    assert_eq!(bench.names(), names);
+    // Nothing is lost once it is back.
+    storage.store(dir, &record).unwrap();
+    storage.settle(dir, None, &known).await.unwrap();
+    for (id, content) in &all {
+        assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+    }
+}
+
+async fn an_older_record_takes_no_layer_with_it<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let mut all = snapshots(&bench, 1).await;
+    let older = storage.load(dir).unwrap().unwrap();
+    all.extend(snapshots(&bench, 2).await);
+    let known: Vec<_> = all.iter().map(|(id, _)| *id).collect();
+    bench.lab.add_memory(dir, &format!("memory-{}", known[2]));
+    let (last, names) = (storage.load(dir).unwrap().unwrap(), bench.names());
+    storage.store(dir, &older).unwrap();
+    let error = storage.settle(dir, None, &known).await.unwrap_err();
+    assert!(matches!(&error, DiskError::RecordBehind { layers: 2, .. }), "{error}");
+    assert_eq!((storage.load(dir).unwrap().unwrap(), bench.names()), (older, names));
+    storage.store(dir, &last).unwrap();
+    storage.settle(dir, None, &known).await.unwrap();
+    for (id, content) in &all {
+        assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+    }
+}
+
+async fn nothing_goes_while_a_known_snapshot_is_missing<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let all = snapshots(&bench, 2).await;
+    bench.lab.add_memory(dir, &format!("memory-{}", all[1].0));
+    let names = bench.names();
+    // The books have a wrong id in place of the second.
+    storage.settle(dir, None, &[all[0].0, SnapshotId::random()]).await.unwrap();
+    assert_eq!(bench.names(), names);
+    for (id, content) in &all {
+        assert_eq!(bench.snapshot_content(dir, *id).await, *content);
+    }
+}
+
+async fn no_changed_byte_of_a_record_is_believed<B: Lab>(bench: Bench<B>) {
+    let (storage, dir) = (&bench.storage, &bench.dir);
+    bench.create().await;
+    let known = bench.snapshot(dir).await;
+    storage.settle(dir, None, &[known]).await.unwrap();
+    let (record, names) = (storage.load(dir).unwrap().unwrap(), bench.names());
+    // The digits of the checksum itself, its name and the brace after them change nothing that is said.
+    let said = record.rfind(",\n").unwrap();
+    for (at, byte) in record.bytes().enumerate().take(said) {
+        for other in [b'0', b'7', b'a', b'f'].into_iter().filter(|other| *other != byte) {
+            let mut changed = record.clone().into_bytes();
+            changed[at] = other;
+            storage.store(dir, std::str::from_utf8(&changed).unwrap()).unwrap();
+            let error = storage.settle(dir, None, &[known]).await.unwrap_err();
+            assert!(matches!(error, DiskError::Record { .. }), "{at} {other}: {error}");
+        }
+    }
+    assert_eq!(bench.names(), names);
+    // A record of before there were checksums is read.
+    storage.store(dir, &format!("{}\n}}", &record[..said])).unwrap();
+    storage.settle(dir, None, &[known]).await.unwrap();
+    assert_eq!(storage.load(dir).unwrap().unwrap(), record, "it gets one");
 }
 
 /// Snapshots with a block in common and one of their own.

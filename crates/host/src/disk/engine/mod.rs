@@ -98,34 +98,47 @@ impl<'a, L: Layers> Open<'a, L> {
 
     /// Removes the layers that nobody needs.
     fn collect(&self) -> Result<(), DiskError> {
-        let needed = self.graph()?.needed(&self.volume);
-        for name in self.layers.names(self.dir)? {
-            let layer = LayerName::parse(&name).filter(LayerName::is_own);
-            if layer.is_some_and(|layer| !needed.contains(&layer)) {
-                self.layers.remove(self.dir, &name)?;
-            }
+        for layer in self.unneeded()? {
+            self.layers.remove(self.dir, layer.as_str())?;
         }
         Ok(())
+    }
+
+    /// The layers in the directory that nothing in the record leads to.
+    fn unneeded(&self) -> Result<Vec<LayerName>, DiskError> {
+        let needed = self.graph()?.needed(&self.volume);
+        let mut own = own_layers(self.layers, self.dir)?;
+        own.retain(|layer| !needed.contains(layer));
+        Ok(own)
     }
 }
 
 /// A workspace that was made before there were records has one layer of its own. If another directory has it too,
-/// it is a template's, or half of a fork, and nothing to write to.
+/// it is a template's, or half of a fork, and nothing to write to. If there are others beside it, there was a record that
+/// named them, and it is lost.
 fn unrecorded(layers: &impl Layers, dir: &Path) -> Result<Volume, DiskError> {
     let head = LayerName::first();
+    let others = own_layers(layers, dir)?.into_iter().filter(|layer| *layer != head).count();
+    if others > 0 {
+        return Err(DiskError::RecordLost { path: dir.join(VOLUME_FILE), layers: others });
+    }
     match layers.inspect(dir, &head)? {
         Some(info) if !info.shared => Ok(Volume::new(head, info.virtual_bytes)),
         Some(_) | None => Err(DiskError::NoVolume(dir.to_owned())),
     }
 }
 
+fn own_layers(layers: &impl Layers, dir: &Path) -> Result<Vec<LayerName>, DiskError> {
+    let names = layers.names(dir)?;
+    Ok(names.iter().filter_map(|name| LayerName::parse(name)).filter(LayerName::is_own).collect())
+}
+
 /// What a record of before this was noted may have inherited. A layer that another has too was written by one of the two;
 /// it is not known which, and none of them is to be kept from writing by what may be the other's.
 fn shared_layers(layers: &impl Layers, dir: &Path) -> Result<BTreeMap<LayerName, u64>, DiskError> {
     let mut shared = BTreeMap::new();
-    for layer in layers.names(dir)?.iter().filter_map(|name| LayerName::parse(name)) {
-        if layer.is_own()
-            && let Some(info) = layers.inspect(dir, &layer)?
+    for layer in own_layers(layers, dir)? {
+        if let Some(info) = layers.inspect(dir, &layer)?
             && info.shared
         {
             shared.insert(layer, info.used_bytes);

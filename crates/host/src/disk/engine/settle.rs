@@ -8,6 +8,7 @@ use super::{Open, is_half_made, keyframe, memory_of, merge};
 use crate::disk::error::DiskError;
 use crate::disk::layer_name::LayerName;
 use crate::disk::layers::Layers;
+use crate::disk::volume::VOLUME_FILE;
 
 pub(super) fn settle(
     layers: &impl Layers,
@@ -19,6 +20,7 @@ pub(super) fn settle(
     let mut open = Open::at(layers, dir)?;
     let (before, stored) = (open.volume.clone(), layers.load(dir)?);
     settle_pivot(&mut open, running_head);
+    let is_complete = is_complete(&open, known)?;
     settle_merge(&mut open, running_head)?;
     keyframe::settle(&mut open, running_head.is_some())?;
     if let Some(running) = running_head
@@ -27,7 +29,9 @@ pub(super) fn settle(
         let head = open.volume.head.in_dir(dir);
         return Err(DiskError::OtherHead { running: running.to_owned(), head });
     }
-    open.volume.snapshots.retain(|snapshot, _| known.contains(snapshot));
+    if is_complete {
+        open.volume.snapshots.retain(|snapshot, _| known.contains(snapshot));
+    }
     open.volume.unconfirmed.clear();
     // Nothing is removed, and nothing written, before it is clear that all layers are there.
     open.graph()?;
@@ -35,6 +39,9 @@ pub(super) fn settle(
     let older = stored.is_some_and(|text| text != open.volume.to_text());
     if older || open.volume != before {
         open.save()?;
+    }
+    if !is_complete {
+        return layers.sync(dir);
     }
     open.collect()?;
     for name in layers.names(dir)? {
@@ -44,6 +51,22 @@ pub(super) fn settle(
         }
     }
     layers.sync(dir)
+}
+
+/// Whether the record has all that the books have. A snapshot is in the record before it is in the books, and goes from
+/// the books before it goes from the record: one that lacks a snapshot is not the last that was written, or is damaged, or
+/// the books are. Then what it does not name may be that snapshot, and what it takes for the head may be below others by
+/// now, so it is refused. If it names all that there is, the volume can be used, and nothing is removed.
+fn is_complete<L: Layers>(open: &Open<'_, L>, known: &[SnapshotId]) -> Result<bool, DiskError> {
+    let is_missing = |snapshot: &&SnapshotId| !open.volume.snapshots.contains_key(*snapshot);
+    let Some(snapshot) = known.iter().find(is_missing) else { return Ok(true) };
+    let unnamed = open.unneeded()?.len();
+    if unnamed > 0 {
+        let path = open.dir.join(VOLUME_FILE);
+        return Err(DiskError::RecordBehind { path, snapshot: *snapshot, layers: unnamed });
+    }
+    tracing::error!(directory = %open.dir.display(), %snapshot, "a listed snapshot is not on the disk; nothing is removed");
+    Ok(false)
 }
 
 /// With the machine down, the upper layer is the right head whether it had moved or not: an empty one reads as the
