@@ -5,10 +5,12 @@
 
 #[cfg(test)]
 mod contract;
+mod ledger_size;
 mod paths;
 mod sections;
 mod validate;
 
+pub use ledger_size::{MAX_LEDGER_BYTES, MEMBER_BYTES, SNAPSHOT_BYTES, WORKSPACE_BYTES, largest_ledger};
 pub use paths::{Paths, UserDirs};
 pub use sections::{
     Accelerator, Backend, DashboardConfig, ImageConfig, InitMode, Jail, McpBridgeConfig, NetworkBackend,

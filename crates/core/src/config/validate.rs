@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::ledger_size::{MAX_LEDGER_BYTES, largest_ledger};
 use super::sections::{File, VaultConfig};
 use crate::resources::MIN_MEMORY_MB;
 
@@ -25,6 +26,18 @@ pub(super) fn check(file: &File) -> Result<(), ConfigError> {
     in_range("resources.max_workspaces", r.max_workspaces, 1, 10_000)?;
     in_range("resources.max_concurrent_forks", r.max_concurrent_forks, 1, 1000)?;
     in_range("resources.max_snapshots_per_workspace", r.max_snapshots_per_workspace, 1, 10_000)?;
+    let ledger = largest_ledger(r.max_workspaces, r.max_snapshots_per_workspace);
+    if ledger > MAX_LEDGER_BYTES {
+        return Err(ConfigError::Value {
+            key: "resources.max_snapshots_per_workspace",
+            problem: format!(
+                "{} snapshots of each of resources.max_workspaces = {} do not fit into the state file, which may have {} GiB",
+                r.max_snapshots_per_workspace,
+                r.max_workspaces,
+                MAX_LEDGER_BYTES >> 30
+            ),
+        });
+    }
     in_range("resources.max_vms_per_team", r.max_vms_per_team, 1, 1000)?;
     in_range("resources.default_vcpus", r.default_vcpus, 1, r.max_vcpus)?;
     in_range("resources.default_memory_mb", r.default_memory_mb, MIN_MEMORY_MB, r.max_memory_mb)?;

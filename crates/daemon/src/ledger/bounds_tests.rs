@@ -1,9 +1,10 @@
-//! The largest ledger and the largest descriptions that clients and guests can bring about are far smaller than the
-//! largest that can be read.
+//! The largest ledger and the largest descriptions that clients and guests can bring about can be read again.
 
 use std::collections::BTreeMap;
 
-use agentiso_core::config::{Config, UserDirs};
+use agentiso_core::config::{
+    Config, MAX_LEDGER_BYTES, MEMBER_BYTES, SNAPSHOT_BYTES, UserDirs, WORKSPACE_BYTES, largest_ledger,
+};
 use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::names::{MAX_NAME_LEN, SnapshotName, WorkspaceName};
 use agentiso_core::network::{MAX_RULES, NetworkPolicy, PolicyChange};
@@ -11,8 +12,7 @@ use agentiso_core::team::{MAX_MEMBER_TEXT, NewMember, NewTeam, RoleName, TeamLim
 use jiff::Timestamp;
 
 use super::description::{DescribedWorkspace, Description, Holds, MAX_DESCRIPTION_BYTES, TeamDescription};
-use super::file::MAX_LEDGER_BYTES;
-use super::schema::{LedgerDocument, StoredSnapshot, StoredWorkspace};
+use super::schema::{LedgerDocument, StoredSession, StoredSnapshot, StoredWorkspace};
 use crate::info::{MAX_FORWARDS, PortForward};
 
 /// A character that takes six bytes in JSON.
@@ -57,6 +57,7 @@ fn workspace(template: &StoredWorkspace, number: usize, snapshots: u32) -> Store
             created_at: Timestamp::MAX,
         })
         .collect();
+    full.removing = full.snapshots.iter().map(|snapshot| snapshot.id).collect();
     full
 }
 
@@ -89,19 +90,49 @@ fn teams(members: u32) -> Teams {
     teams
 }
 
-#[test]
-fn the_largest_ledger_is_far_below_the_limit() {
-    let resources = config().resources;
+/// What a ledger with so many workspaces, snapshots of each, and teams takes.
+fn ledger_bytes(workspaces: usize, snapshots: u32, members: u32) -> u64 {
     let text = include_str!("../../tests/fixtures/ledger-v4-snapshots.json");
     let mut document: LedgerDocument = serde_json::from_str(text).unwrap();
     let template = document.workspaces.values().next().unwrap().clone();
-    let full = (0..resources.max_workspaces as usize).map(|number| {
-        (WorkspaceId::random(), workspace(&template, number, resources.max_snapshots_per_workspace))
-    });
+    let full = (0..workspaces).map(|number| (WorkspaceId::random(), workspace(&template, number, snapshots)));
     document.workspaces = full.collect::<BTreeMap<_, _>>();
-    document.teams = teams(resources.max_total_vms);
-    let size = serde_json::to_vec_pretty(&document).unwrap().len() as u64;
-    assert!(size < MAX_LEDGER_BYTES / 2, "{size}");
+    document.sessions = document
+        .workspaces
+        .keys()
+        .map(|id| StoredSession {
+            session_id: SessionId::random(),
+            workspace_ids: vec![*id],
+            created_at: Timestamp::MAX,
+        })
+        .collect();
+    document.teams = teams(members);
+    serde_json::to_vec_pretty(&document).unwrap().len() as u64
+}
+
+#[test]
+fn full_entries_take_no_more_than_reckoned() {
+    let empty = ledger_bytes(0, 0, 0);
+    let each = |workspaces, snapshots, members| ledger_bytes(workspaces, snapshots, members) - empty;
+    let (workspace, member) = (each(1, 0, 0), each(0, 0, 1));
+    assert!(workspace <= WORKSPACE_BYTES, "{workspace}");
+    assert!(each(1, 100, 0) - workspace <= 100 * SNAPSHOT_BYTES);
+    assert!(member <= MEMBER_BYTES, "{member}");
+}
+
+#[test]
+fn largest_ledgers_of_every_configuration_can_be_read() {
+    let resources = config().resources;
+    let (workspaces, snapshots) = (resources.max_workspaces, resources.max_snapshots_per_workspace);
+    assert!(largest_ledger(workspaces, snapshots) < MAX_LEDGER_BYTES / 100);
+    let dirs = UserDirs { uid: 1000, home: "/".into(), state_home: None, runtime_dir: None };
+    let configured = |snapshots: u32| {
+        let pool = "[pool]\nenabled = false\n[resources]\nmax_workspaces = 10000\nmax_total_vms = 10000\n";
+        Config::parse(&format!("{pool}max_snapshots_per_workspace = {snapshots}\n"), &dirs)
+    };
+    assert!(configured(100).is_ok());
+    let refused = configured(10_000).unwrap_err().to_string();
+    assert!(refused.contains("max_snapshots_per_workspace") && refused.contains("state file"), "{refused}");
 }
 
 #[test]

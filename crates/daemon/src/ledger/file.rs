@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use agentiso_core::config::MAX_LEDGER_BYTES;
+use agentiso_host::seal::seal;
+
 use super::error::LedgerError;
 use super::parse::{Parsed, parse};
 use super::schema::LedgerDocument;
 use super::whole_file::{self, Content};
-
-/// Far beyond what 10,000 workspaces need. Writing refuses more, and a larger file is not a ledger.
-pub(super) const MAX_LEDGER_BYTES: u64 = 64 << 20;
 
 /// What the file turned out to be.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ pub fn read(path: &Path) -> Result<Found, LedgerError> {
 
 /// Replaces the file, whole and synced.
 pub fn write(path: &Path, document: &LedgerDocument) -> Result<(), LedgerError> {
-    let text = serde_json::to_vec_pretty(document).map_err(LedgerError::Serialize)?;
-    whole_file::replace(path, &text, MAX_LEDGER_BYTES)
+    let text = serde_json::to_string_pretty(document).map_err(LedgerError::Serialize)?;
+    whole_file::replace(path, seal(&text).as_bytes(), MAX_LEDGER_BYTES)
 }
 
 #[cfg(test)]

@@ -21,13 +21,17 @@ pub(super) enum Content {
 /// Reads at most `limit` bytes. Errors are those of the host's disk, not of what is on it.
 pub(super) fn read(path: &Path, limit: u64) -> Result<Content, LedgerError> {
     // Before it is opened: opening a pipe would wait for somebody to write to it.
-    let kind = match fs::metadata(path) {
-        Ok(found) => found.file_type(),
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Absent),
         Err(error) => return Err(LedgerError::io(path, error)),
     };
-    if !kind.is_file() {
+    if !found.is_file() {
         return Ok(Content::Unusable("it is not a regular file".to_owned()));
+    }
+    let too_large = || Ok(Content::Unusable(format!("it has more than {limit} bytes")));
+    if found.len() > limit {
+        return too_large();
     }
     let file = match File::open(path) {
         Ok(file) => file,
@@ -38,7 +42,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Content, LedgerError> {
     let length = file.take(limit + 1).read_to_end(&mut bytes);
     let length = length.map_err(|error| LedgerError::io(path, error))? as u64;
     if length > limit {
-        return Ok(Content::Unusable(format!("it has more than {limit} bytes")));
+        return too_large();
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) => Content::Text(text),
@@ -87,13 +91,29 @@ pub(crate) fn remove_temporary(path: &Path) -> Result<(), LedgerError> {
 /// The first name stays as well. A file that is absent at the next start means that somebody removed it, and a crash
 /// at this point must not look like that.
 pub(crate) fn keep_aside(path: &Path, now: jiff::Timestamp) -> Result<PathBuf, LedgerError> {
+    keep_aside_by(|from, to| fs::hard_link(from, to), path, now)
+}
+
+fn keep_aside_by(
+    link: impl Fn(&Path, &Path) -> io::Result<()>,
+    path: &Path,
+    now: jiff::Timestamp,
+) -> Result<PathBuf, LedgerError> {
     let stamp = now.strftime("%Y%m%dT%H%M%SZ");
     for attempt in 0..u32::MAX {
         let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".corrupt-{stamp}{suffix}"));
         let kept = PathBuf::from(name);
-        match fs::hard_link(path, &kept) {
+        // Not every file system has links.
+        let done = link(path, &kept).or_else(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Err(error),
+            _ => copy(path, &kept).map_err(|copied| match copied.kind() {
+                io::ErrorKind::AlreadyExists => copied,
+                _ => error,
+            }),
+        });
+        match done {
             Ok(()) => {
                 sync_directory(path)?;
                 return Ok(kept);
@@ -103,6 +123,21 @@ pub(crate) fn keep_aside(path: &Path, now: jiff::Timestamp) -> Result<PathBuf, L
         }
     }
     Err(LedgerError::io(path, io::Error::other("no name is free to keep it aside")))
+}
+
+/// Copies a file to a name that is free, whole or not at all.
+fn copy(path: &Path, to: &Path) -> io::Result<()> {
+    // Opening a pipe would wait for somebody to write to it.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut from = File::open(path)?;
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    let copied = io::copy(&mut from, &mut copy).and_then(|_| copy.sync_all());
+    if copied.is_err() {
+        let _ = fs::remove_file(to);
+    }
+    copied
 }
 
 fn write_temporary(temporary: &Path, text: &[u8]) -> io::Result<()> {
@@ -176,14 +211,18 @@ mod tests {
 
     #[test]
     fn kept_copies_never_replace_each_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state.json");
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
-        for text in ["one", "two"] {
-            replace(&path, text.as_bytes(), 9).unwrap();
-            let kept = keep_aside(&path, now).unwrap();
-            assert_eq!((fs::read_to_string(kept).unwrap(), path.exists()), (text.to_owned(), true));
+        let refused = |_: &Path, _: &Path| Err(io::ErrorKind::Unsupported.into());
+        type Link = fn(&Path, &Path) -> io::Result<()>;
+        for link in [(|from, to| fs::hard_link(from, to)) as Link, refused] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("state.json");
+            for text in ["one", "two"] {
+                replace(&path, text.as_bytes(), 9).unwrap();
+                let kept = keep_aside_by(link, &path, now).unwrap();
+                assert_eq!((fs::read_to_string(kept).unwrap(), path.exists()), (text.to_owned(), true));
+            }
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
         }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
     }
 }
