@@ -37,6 +37,8 @@ fn ledger(root: &Path) -> PathBuf {
 fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut value: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     change(&mut value);
+    // As a program without checksums left it.
+    value.as_object_mut().unwrap().remove("checksum");
     fs::write(path, value.to_string()).unwrap();
 }
 
@@ -91,7 +93,7 @@ fn damaged_ledgers_are_rebuilt_and_machines_run_on() {
         }),
         ("empty", |path| fs::write(path, "").unwrap()),
         ("larger than any ledger", |path| {
-            fs::OpenOptions::new().write(true).open(path).unwrap().set_len((64 << 20) + 1).unwrap();
+            fs::OpenOptions::new().write(true).open(path).unwrap().set_len((4 << 30) + 1).unwrap();
         }),
         ("an earlier program's", |path| edit(path, |ledger| ledger["schema_version"] = json!(3))),
         ("single entries", |path| {
@@ -121,6 +123,68 @@ fn damaged_ledgers_are_rebuilt_and_machines_run_on() {
     }
 }
 
+/// Another digit in place of the first one after `mark`.
+fn turn_digit(text: &str, mark: &str) -> String {
+    let at = text.find(mark).unwrap() + mark.len();
+    let other = if text[at..].starts_with('7') { "8" } else { "7" };
+    format!("{}{other}{}", &text[..at], &text[at + 1..])
+}
+
+#[test]
+fn changed_digits_of_a_ledger_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    let (before, text) = (world.processes(), fs::read_to_string(ledger(dir.path())).unwrap());
+    let read: Value = serde_json::from_str(&text).unwrap();
+    let web =
+        read["workspaces"].as_object().unwrap().iter().find(|(_, entry)| entry["name"] == "web").unwrap();
+    let snapshot = web.1["snapshots"][1]["id"].as_str().unwrap();
+    let ids = [format!("\"id\": \"{}", &snapshot[..9]), format!("\"{}", &web.0[..9])];
+    let numbers = ["\"revision\": ", "\"disk_gb\": ", "\"pid\": ", "\"ip\": \"10.42.0."];
+    for mark in ids.iter().map(String::as_str).chain(numbers) {
+        fs::write(ledger(dir.path()), turn_digit(&text, mark)).unwrap();
+        until_crash(dir.path(), &world, async |daemon: Daemon| {
+            let session = daemon.open_session(SessionKind::Client);
+            let attached = || session.list(None).iter().any(|info| info.pid == Some(before[0].0));
+            eventually("the machine", attached).await;
+            assert_eq!(world.processes(), before, "{mark}");
+            session.adopt_all(true).await;
+            let web = session.info(&by_name("web")).await.unwrap();
+            let names: Vec<_> = web.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+            assert_eq!((names, web.phase), (vec!["a", "b"], Phase::Running), "{mark}");
+        });
+    }
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        assert_nothing_lost(&daemon.open_session(SessionKind::Client), &world, &before).await;
+    });
+}
+
+#[test]
+fn changed_ids_in_an_older_ledger_cost_no_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    // Without a checksum, the ledger is believed.
+    edit(&ledger(dir.path()), |ledger| {
+        for entry in ledger["workspaces"].as_object_mut().unwrap().values_mut() {
+            if let Some(snapshot) = entry["snapshots"].get_mut(1) {
+                snapshot["id"] = json!(SnapshotId::random());
+            }
+        }
+    });
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let snapshots =
+            || session.list(None).into_iter().find(|info| info.name.as_str() == "web").unwrap().snapshots;
+        let recovered = || snapshots().into_iter().find(|one| one.name.as_str().starts_with("recovered-"));
+        eventually("the snapshot", || recovered().is_some()).await;
+        say(&session, "web", "write three").await.unwrap();
+        session.restore(&by_name("web"), &recovered().unwrap().name, &Progress::silent()).await.unwrap();
+        assert_eq!(say(&session, "web", "read").await.unwrap(), "two");
+    });
+}
+
 #[test]
 fn incomplete_ledgers_are_completed_from_the_directories() {
     let dir = tempfile::tempdir().unwrap();
@@ -148,8 +212,7 @@ fn an_older_copy_of_the_ledger_loses_nothing() {
     });
     let before = world.processes();
     fs::rename(dir.path().join("copy"), ledger(dir.path())).unwrap();
-    // Its first workspace is gone; those that came later are not.
-    edit(&ledger(dir.path()), |ledger| ledger["workspaces"] = json!({}));
+    // Its first workspace is gone; those that came later are not, one of the same name among them.
     until_crash(dir.path(), &world, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         assert_eq!(world.processes(), before);
@@ -223,6 +286,52 @@ fn discarding_is_the_only_way_out_for_good() {
 }
 
 #[test]
+fn ids_are_not_guessed_from_few_digits() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| populate(&daemon).await);
+    fs::remove_file(ledger(dir.path())).unwrap();
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let id = session.quarantine().await.unwrap().remove(0).id;
+        for few in [0, 1, 7] {
+            assert_eq!(session.discard(&id[..few]).await.unwrap_err().code(), "not_in_quarantine");
+            assert_eq!(session.recover(&id[..few]).await.unwrap_err().code(), "not_in_quarantine");
+        }
+        assert_eq!(session.discard(&id[..8]).await.unwrap(), id);
+    });
+}
+
+#[test]
+fn recovered_workspaces_are_never_discarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    for round in 0..8 {
+        until_crash(dir.path(), &world, async |daemon: Daemon| {
+            let session = daemon.open_session(SessionKind::Shell);
+            session.create(named("web"), &Progress::silent()).await.unwrap();
+        });
+        fs::remove_file(ledger(dir.path())).unwrap();
+        until_crash(dir.path(), &world, async |daemon: Daemon| {
+            let session = daemon.open_session(SessionKind::Shell);
+            let (recovered, discarded) = if round % 2 == 0 {
+                tokio::join!(session.recover("web"), session.discard("web"))
+            } else {
+                let (discarded, recovered) = tokio::join!(session.discard("web"), session.recover("web"));
+                (recovered, discarded)
+            };
+            assert!(recovered.is_ok() != discarded.is_ok(), "{recovered:?} {discarded:?}");
+            assert!(session.quarantine().await.unwrap().is_empty());
+            assert_eq!(session.list(None).len(), usize::from(recovered.is_ok()));
+            if let Ok(recovered) = recovered {
+                assert!(dir.path().join("workspaces").join(recovered.id).exists());
+                session.destroy(&by_name("web")).await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn a_renamed_state_file_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());
@@ -275,7 +384,7 @@ fn snapshots_that_the_books_lack_are_kept() {
     let directory = fs::read_dir(dir.path().join("workspaces")).unwrap().map(|entry| entry.unwrap().path());
     let directory = directory.into_iter().find(|path| path.to_string_lossy().contains(&id)).unwrap();
     let unfinished = SnapshotId::random();
-    // The ledger forgets one that was taken, and one is half taken.
+    // The books forget one that was taken, and one is half taken.
     world
         .change_volume(&directory, |volume| {
             volume.unconfirmed.clear();
@@ -289,6 +398,9 @@ fn snapshots_that_the_books_lack_are_kept() {
     edit(&ledger(dir.path()), |ledger| {
         let entries = ledger["workspaces"].as_object_mut().unwrap();
         entries.iter_mut().filter(|(key, _)| key.starts_with(&id)).for_each(|(_, entry)| forget(entry));
+    });
+    edit(&directory.join("workspace.json"), |described| {
+        forget(&mut described["holds"]["workspace"]["entry"])
     });
     until_crash(dir.path(), &world, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);

@@ -10,6 +10,7 @@ use agentiso_core::config::Paths;
 use agentiso_core::ids::{SessionId, WorkspaceId};
 use agentiso_core::lifecycle::Phase;
 use agentiso_core::team::{Team, TeamName, TeamState};
+use agentiso_host::seal::{self, Seal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +173,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Described<T>, LedgerError> {
     Ok(match serde_json::from_str::<Version>(&text) {
         Err(error) => Described::Damaged(error.to_string()),
         Ok(Version { format }) if format > FORMAT => Described::Newer(format),
+        Ok(_) if seal::check(&text) == Seal::Broken => Described::Damaged(
+            "its checksum is not that of what it says; a byte of it has changed".to_owned(),
+        ),
         Ok(_) => match serde_json::from_str(&text) {
             Ok(read) => Described::Read(read),
             Err(error) => Described::Damaged(error.to_string()),
@@ -203,8 +207,8 @@ pub fn read_team(directory: &Path, key: &TeamKey) -> Result<Described<TeamDescri
 }
 
 fn write(path: &Path, value: &impl Serialize) -> Result<(), LedgerError> {
-    let text = serde_json::to_vec_pretty(value).map_err(LedgerError::Serialize)?;
-    whole_file::replace(path, &text, MAX_DESCRIPTION_BYTES)
+    let text = serde_json::to_string_pretty(value).map_err(LedgerError::Serialize)?;
+    whole_file::replace(path, seal::seal(&text).as_bytes(), MAX_DESCRIPTION_BYTES)
 }
 
 /// The directory must be there.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
-use agentiso_core::ids::{SessionId, WorkspaceId};
+use agentiso_core::ids::{SessionId, SnapshotId, WorkspaceId};
 use agentiso_core::team::Team;
 
 use super::description::{Described, DescribedOwner, DescribedWorkspace, Holds, Marker, TeamKey};
@@ -47,11 +47,14 @@ pub(crate) fn gather(found: Found, survey: Survey, now: jiff::Timestamp) -> Gath
         Found::Damaged { document, problems } => (document.map_or_else(|| blank(now), |d| *d), problems),
     };
     let highest = highest_revision(&survey);
+    let on_disk = survey.workspaces.iter().filter(|directory| !directory.empty);
+    let on_disk = on_disk.map(|directory| directory.id).collect();
     let mut gathering = Gathering {
         absent,
         now,
         revision: document.revision,
         owners: owners(&document),
+        on_disk,
         gathered: Gathered {
             document,
             uncertain: BTreeSet::new(),
@@ -158,6 +161,8 @@ struct Gathering {
     /// Of the ledger.
     revision: u64,
     owners: Owners,
+    /// The workspaces that have a directory with something in it.
+    on_disk: BTreeSet<WorkspaceId>,
     gathered: Gathered,
 }
 
@@ -185,12 +190,12 @@ impl Gathering {
                 Holds::Workspace(workspace) if description.revision > self.revision => {
                     let name = &workspace.entry.name;
                     self.gathered.lines.push(format!(
-                        "workspace {name} ({id}) was entered from its directory, which is newer than the ledger"
+                        "workspace {name} ({id}) was entered from its directory, which counts more than the ledger"
                     ));
                     self.enter(id, *workspace);
                 }
                 // The ledger has the last word about what it knows.
-                Holds::Workspace(_) => {}
+                Holds::Workspace(workspace) => self.look_for_lost_snapshots(id, &workspace),
                 Holds::Standby | Holds::Scratch => drop(self.gathered.uncertain.insert(id)),
             },
             (Described::Missing, true) => drop(self.gathered.uncertain.insert(id)),
@@ -263,7 +268,7 @@ impl Gathering {
             }
             (Some(description), None) if listed || !self.absent => {
                 let why =
-                    if listed { "which is newer than the ledger" } else { "because the ledger lacked it" };
+                    if listed { "which counts more than the ledger" } else { "because the ledger lacked it" };
                 self.gathered.lines.push(format!("team {name} was entered from its directory, {why}"));
                 self.gathered.document.teams.remove(&name);
                 self.gathered.document.teams.restore(name, description.team);
@@ -280,6 +285,23 @@ impl Gathering {
             (None, None) => {
                 self.quarantine_team(key, problem.unwrap_or_default(), None);
             }
+        }
+    }
+
+    /// A snapshot goes because the ledger lists it as being removed. One that it does not list at all, and the directory
+    /// does, was not struck out but lost: its books are uncertain, so that it is kept if the disk has it.
+    fn look_for_lost_snapshots(&mut self, id: WorkspaceId, described: &DescribedWorkspace) {
+        let Some(listed) = self.gathered.document.workspaces.get(&id) else { return };
+        let is_listed = |wanted: &SnapshotId| {
+            listed.removing.contains(wanted) || listed.snapshots.iter().any(|snapshot| snapshot.id == *wanted)
+        };
+        let lost = described.entry.snapshots.iter().filter(|snapshot| !is_listed(&snapshot.id));
+        for snapshot in lost {
+            self.gathered.lines.push(format!(
+                "the ledger lacks snapshot {} ({}) of workspace {} ({id}), which its directory lists",
+                snapshot.name, snapshot.id, listed.name
+            ));
+            self.gathered.uncertain.insert(id);
         }
     }
 
@@ -307,10 +329,11 @@ impl Gathering {
         self.gathered.quarantine.teams.insert(key, KeptTeam { marker, team });
     }
 
-    /// Of two workspaces that claim what only one can have, the older one has it.
+    /// Of two workspaces that claim what only one can have, one with a directory has it, else the older one: an entry
+    /// without a directory comes from a ledger that was written long before.
     fn set_contradictions_aside(&mut self) {
         let mut all: Vec<_> = self.gathered.document.workspaces.iter().collect();
-        all.sort_by_key(|(id, workspace)| (workspace.created_at, **id));
+        all.sort_by_key(|(id, workspace)| (!self.on_disk.contains(*id), workspace.created_at, **id));
         let (mut names, mut addresses, mut shorts) = (HashSet::new(), HashSet::new(), HashSet::new());
         let mut contradictions = Vec::new();
         for (id, workspace) in all {

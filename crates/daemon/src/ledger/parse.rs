@@ -1,5 +1,8 @@
 //! From the text of a ledger to its entries, each by itself: one that cannot be read costs no other.
 //!
+//! If its checksum is not that of the text, any of it may be another than was written, also where it makes sense. It then
+//! has revision 0, so that everything which a directory says of itself counts more.
+//!
 //! | `schema_version` | what becomes of it |
 //! |---|---|
 //! | 5 | read |
@@ -11,6 +14,7 @@ use std::collections::BTreeMap;
 
 use agentiso_core::ids::WorkspaceId;
 use agentiso_core::team::{Team, TeamName, Teams};
+use agentiso_host::seal::{self, Seal};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -49,10 +53,15 @@ pub(super) fn parse(text: &str) -> Parsed {
         Some(_) => {}
     }
     let mut problems = Vec::new();
+    let is_changed = seal::check(text) == Seal::Broken;
+    if is_changed {
+        problems.push("its checksum is not that of what it says; a byte of it has changed".to_owned());
+    }
+    let revision = optional(&mut ledger, "revision", &mut problems);
     let document = LedgerDocument {
         schema_version: SCHEMA_VERSION,
         saved_at: field(&mut ledger, "saved_at", &mut problems).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
-        revision: optional(&mut ledger, "revision", &mut problems),
+        revision: if is_changed { 0 } else { revision },
         workspaces: workspaces(&mut ledger, &mut problems),
         sessions: sessions(&mut ledger, &mut problems),
         teams: teams(&mut ledger, &mut problems),
@@ -227,6 +236,28 @@ mod tests {
             assert!(matches!(parse(bad), Parsed::Unusable(_)), "{bad:?}");
         }
         assert!(matches!(parse("{\"schema_version\":4}"), Parsed::Partial { .. }));
+    }
+
+    #[test]
+    fn every_changed_byte_of_a_ledger_is_found() {
+        let mut document = whole(V4_SNAPSHOTS);
+        document.revision = 7;
+        let sealed = seal::seal(&serde_json::to_string_pretty(&document).unwrap());
+        assert_eq!(whole(&sealed), document);
+        for (at, byte) in sealed.bytes().enumerate() {
+            for other in [b'0', b'8', b'b', b'e'].into_iter().filter(|other| *other != byte) {
+                let mut changed = sealed.clone().into_bytes();
+                changed[at] = other;
+                match parse(std::str::from_utf8(&changed).unwrap()) {
+                    // Only the name of the checksum can change unseen.
+                    Parsed::Whole(read) => assert_eq!(*read, document, "{at}"),
+                    Parsed::Partial { document, problems } => {
+                        assert_eq!(document.revision, 0, "{at}: {problems:?}");
+                    }
+                    Parsed::Newer(_) | Parsed::Unusable(_) => {}
+                }
+            }
+        }
     }
 
     #[test]

@@ -53,14 +53,20 @@ impl Quarantine {
     pub(crate) fn mark(&self, paths: &Paths, revision: u64) {
         for (id, kept) in &self.workspaces {
             let directory = paths.workspace_data(id);
+            // An entry of the ledger that has no directory leaves nothing that could be marked.
+            if !directory.is_dir() {
+                continue;
+            }
             let described = match &kept.content {
                 // It is known from the ledger alone, which forgets it now.
                 KeptContent::Described(workspace) if !workspace_file(&directory).exists() => {
                     let holds = Holds::Workspace(workspace.clone());
                     description::write_workspace(&directory, &Description::new(*id, revision, holds))
                 }
-                KeptContent::MachineOnly => continue,
-                KeptContent::Described(_) | KeptContent::Newer(_) | KeptContent::Undescribed => Ok(()),
+                KeptContent::Described(_)
+                | KeptContent::Newer(_)
+                | KeptContent::Undescribed
+                | KeptContent::MachineOnly => Ok(()),
             };
             mark(&directory, &kept.marker, described);
         }

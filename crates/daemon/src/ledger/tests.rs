@@ -191,13 +191,57 @@ fn of_two_claims_the_older_holds() {
     let mut same_address = entry("x", 5);
     same_address.ip = [10, 42, 0, 4].into();
     let late = WorkspaceId::random();
-    let found = survey(vec![described(late, 1, same_address)]);
+    let directories = listed.iter().map(|(id, entry)| described(*id, 9, entry.clone()));
+    let found = survey(directories.chain([described(late, 1, same_address)]).collect());
     let gathered = gather(whole(9, &listed), found, now());
     let ids: Vec<_> = gathered.document.workspaces.keys().copied().collect();
     assert!(ids.len() == 2 && ids.contains(&older) && ids.contains(&other));
     let KeptContent::Described(kept) = &gathered.quarantine.workspaces[&twin].content else { panic!("lost") };
     assert_eq!(kept.entry, listed[1].1, "all that the ledger knew of it is kept");
     assert!(gathered.quarantine.workspaces[&late].marker.reason.contains("10.42.0.4"));
+}
+
+#[test]
+fn claims_without_a_directory_give_way() {
+    let [old, running] = [(); 2].map(|()| WorkspaceId::random());
+    // The ledger is an old one: it knows the first of that name and not the second.
+    let listed = [(old, entry("web", 2))];
+    let found = survey(vec![described(running, 40, entry("web", 3))]);
+    let gathered = gather(whole(9, &listed), found, now());
+    assert_eq!(gathered.document.workspaces.keys().collect::<Vec<_>>(), [&running]);
+    let kept = &gathered.quarantine.workspaces[&old];
+    assert!(kept.marker.reason.contains("named web"), "{}", kept.marker.reason);
+}
+
+fn snapshot(name: &str) -> StoredSnapshot {
+    StoredSnapshot {
+        id: SnapshotId::random(),
+        name: SnapshotName::parse(name).unwrap(),
+        parent: None,
+        has_memory: true,
+        created_at: now(),
+    }
+}
+
+#[test]
+fn snapshots_that_only_the_directory_lists_are_uncertain() {
+    let id = WorkspaceId::random();
+    let [kept, other] = ["kept", "other"].map(snapshot);
+    let full = StoredWorkspace { snapshots: vec![kept.clone(), other.clone()], ..entry("web", 2) };
+    // One digit of its id is another one.
+    let wrong = StoredSnapshot { id: SnapshotId::random(), ..other.clone() };
+    let changed = StoredWorkspace { snapshots: vec![kept.clone(), wrong], ..full.clone() };
+    let lacking = StoredWorkspace { snapshots: vec![kept.clone()], ..full.clone() };
+    let removing = StoredWorkspace { removing: vec![other.id], ..lacking.clone() };
+    for (entry, lost) in [(changed, true), (lacking, true), (removing, false), (full.clone(), false)] {
+        for revision in [4, 5] {
+            let found = survey(vec![described(id, revision, full.clone())]);
+            let gathered = gather(whole(5, &[(id, entry.clone())]), found, now());
+            assert_eq!(gathered.document.workspaces[&id], entry, "the ledger counts");
+            assert_eq!(gathered.uncertain.contains(&id), lost);
+            assert_eq!(gathered.lines.len(), usize::from(lost), "{:?}", gathered.lines);
+        }
+    }
 }
 
 fn team(state: TeamState) -> Team {
@@ -371,19 +415,46 @@ proptest! {
 
     #[test]
     fn damaged_descriptions_are_never_misread(at: prop::sample::Index, byte: u8) {
-        let dir = tempfile::tempdir().unwrap();
-        let id = WorkspaceId::random();
-        let holds = Holds::Workspace(Box::new(DescribedWorkspace { owner: None, entry: entry("web", 2) }));
-        super::write_workspace(dir.path(), &Description::new(id, 1, holds)).unwrap();
+        let (dir, description) = written();
         let path = dir.path().join("workspace.json");
         let mut bytes = std::fs::read(&path).unwrap();
         let at = at.index(bytes.len());
         bytes[at] = byte;
         std::fs::write(&path, bytes).unwrap();
-        match super::read_workspace(dir.path(), id).unwrap() {
-            Described::Read(read) => prop_assert_eq!(read.id, id),
+        match super::read_workspace(dir.path(), description.id).unwrap() {
+            Described::Read(read) => prop_assert_eq!(read, description),
             Described::Missing => prop_assert!(false, "it is there"),
             Described::Newer(_) | Described::Damaged(_) => {}
+        }
+    }
+}
+
+/// A description with two snapshots, in a directory.
+fn written() -> (tempfile::TempDir, Description) {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = StoredWorkspace { snapshots: ["a", "b"].map(snapshot).to_vec(), ..entry("web", 2) };
+    let holds = Holds::Workspace(Box::new(DescribedWorkspace { owner: None, entry }));
+    let description = Description::new(WorkspaceId::random(), 1, holds);
+    super::write_workspace(dir.path(), &description).unwrap();
+    (dir, description)
+}
+
+#[test]
+fn every_changed_byte_of_a_description_is_found() {
+    let (dir, description) = written();
+    let path = dir.path().join("workspace.json");
+    let whole = std::fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        for other in [b'0', b'8', b'b', b'e'].into_iter().filter(|other| *other != whole[at]) {
+            let mut changed = whole.clone();
+            changed[at] = other;
+            std::fs::write(&path, changed).unwrap();
+            match super::read_workspace(dir.path(), description.id).unwrap() {
+                // Only the name of the checksum can change unseen.
+                Described::Read(read) => assert_eq!(read, description, "{at}"),
+                Described::Missing => panic!("it is there"),
+                Described::Newer(_) | Described::Damaged(_) => {}
+            }
         }
     }
 }

@@ -76,8 +76,11 @@ impl Volume {
     }
 
     pub(crate) fn settle(&mut self, known: &[SnapshotId]) {
-        let unknown: Vec<_> = self.snapshots.keys().filter(|id| !known.contains(id)).copied().collect();
-        unknown.into_iter().for_each(|id| self.remove(id));
+        // As the real one does: books that list what is not there may lack what is.
+        if known.iter().all(|id| self.snapshots.contains_key(id)) {
+            let unknown: Vec<_> = self.snapshots.keys().filter(|id| !known.contains(id)).copied().collect();
+            unknown.into_iter().for_each(|id| self.remove(id));
+        }
         self.unconfirmed.clear();
     }
 
