@@ -140,7 +140,7 @@ impl Written {
         self.revision = document.revision;
         let workspaces = self.describe_workspaces(paths, &document);
         let teams = self.describe_teams(paths, &document);
-        Ok(workspaces? && teams)
+        Ok(workspaces? && teams?)
     }
 
     fn describe_workspaces(&mut self, paths: &Paths, document: &LedgerDocument) -> Result<bool, LedgerError> {
@@ -181,8 +181,8 @@ impl Written {
         condemned.map_or(Ok(all), Err)
     }
 
-    fn describe_teams(&mut self, paths: &Paths, document: &LedgerDocument) -> bool {
-        let mut all = true;
+    fn describe_teams(&mut self, paths: &Paths, document: &LedgerDocument) -> Result<bool, LedgerError> {
+        let (mut all, mut condemned) = (true, None);
         for (name, team) in document.teams.iter() {
             let key = TeamKey::of(name, team);
             let directory = team_directory(paths, &key);
@@ -197,6 +197,9 @@ impl Written {
                 Err(error) => {
                     tracing::error!(team = %name, %error, "its description could not be saved; it will be tried again");
                     all = false;
+                    if !description.is_meant_to_go() && is_condemned_team(&directory, &key) {
+                        condemned.get_or_insert(error);
+                    }
                 }
             }
         }
@@ -211,7 +214,7 @@ impl Written {
                 }
             }
         }
-        all
+        condemned.map_or(Ok(all), Err)
     }
 }
 
@@ -227,6 +230,14 @@ fn is_condemned(directory: &Path, id: WorkspaceId) -> bool {
             Holds::Standby | Holds::Scratch => true,
         },
         // A directory that nothing describes goes into quarantine.
+        Ok(Described::Missing | Described::Newer(_) | Described::Damaged(_)) | Err(_) => false,
+    }
+}
+
+/// The same for a team.
+fn is_condemned_team(directory: &Path, key: &TeamKey) -> bool {
+    match description::read_team(directory, key) {
+        Ok(Described::Read(description)) => description.is_meant_to_go(),
         Ok(Described::Missing | Described::Newer(_) | Described::Damaged(_)) | Err(_) => false,
     }
 }
@@ -262,6 +273,7 @@ impl Drop for BehindOnDrop {
 #[cfg(test)]
 mod tests {
     use agentiso_core::config::{Config, UserDirs};
+    use agentiso_core::team::TeamState;
     use futures::FutureExt;
 
     use super::*;
@@ -357,6 +369,32 @@ mod tests {
         store.save(4, || (4, full)).await.unwrap();
         assert_eq!(fs::read_dir(team.parent().unwrap()).unwrap().count(), 0);
         assert!(!store.is_behind());
+    }
+
+    #[tokio::test]
+    async fn saving_fails_while_a_team_is_condemned() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let text = include_str!("../../tests/fixtures/ledger-v4-teams.json");
+        let full: LedgerDocument = serde_json::from_str(text).unwrap();
+        let (name, team) = full.teams.iter().map(|(name, team)| (name.clone(), team.clone())).next().unwrap();
+        let with = |state| {
+            let mut document = document();
+            document.teams.restore(name.clone(), Team { state, ..team.clone() });
+            document
+        };
+        store.save(1, || (1, with(TeamState::Creating))).await.unwrap();
+        let directory = team_directory(&store.paths, &TeamKey::of(&name, &team));
+        let in_the_way = super::super::whole_file::temporary(&team_file(&directory));
+        fs::create_dir(&in_the_way).unwrap();
+        store.save(2, || (2, with(TeamState::Ready))).await.unwrap_err();
+        assert!(store.is_behind());
+        fs::remove_dir(&in_the_way).unwrap();
+        store.save(2, || (2, with(TeamState::Ready))).await.unwrap();
+        // What is on disk lags behind, and would lose nothing.
+        fs::create_dir(&in_the_way).unwrap();
+        store.save(3, || (3, with(TeamState::Working))).await.unwrap();
+        assert!(store.is_behind());
     }
 
     #[tokio::test]
