@@ -27,11 +27,11 @@ use crate::{output, runtime};
 Examples:
   agentiso recover                    list what is in quarantine
   agentiso recover dev                bring the workspace dev back
-  agentiso recover 7e0b1c2d team:web  by the beginning of an id, and a team
+  agentiso recover 7e0b1c2d team:web  by the first digits of an id, and a team
   agentiso recover --all              everything that can be brought back
   agentiso recover --discard 7e0b1c2d delete it for good")]
 pub(crate) struct Arguments {
-    /// Names, ids, beginnings of ids, or team:NAME
+    /// Names, ids, eight or more digits of an id, or team:NAME
     #[arg(value_name = "WORKSPACE")]
     wanted: Vec<String>,
     /// Bring back all there is

@@ -29,7 +29,7 @@ pub(crate) use description::{keep_damaged, remove_marker, team_directory, write_
 pub use error::LedgerError;
 pub use file::{Found, read, write};
 pub(crate) use gather::{Gathered, gather};
-pub(crate) use quarantine::{KeptContent, KeptWorkspace, Quarantine};
+pub(crate) use quarantine::{KeptContent, KeptTeam, KeptWorkspace, Quarantine};
 pub use schema::{
     Counters, LedgerDocument, Mended, SCHEMA_VERSION, StoredImage, StoredSession, StoredSnapshot,
     StoredWorkspace,

@@ -34,7 +34,13 @@ impl Registry {
         }
     }
 
-    /// Undoes a recovery that could not be saved.
+    /// Takes something out, for whoever brings it back or deletes it: nobody else finds it meanwhile. Its address stays
+    /// its own.
+    pub(crate) fn take_quarantined(&mut self, id: &WorkspaceId) -> Option<KeptWorkspace> {
+        self.quarantine.workspaces.remove(id)
+    }
+
+    /// Undoes that, and a recovery that could not be saved.
     pub(crate) fn put_back(&mut self, id: &WorkspaceId, kept: KeptWorkspace) {
         self.remove(id);
         self.hold_address(&kept);
@@ -77,15 +83,13 @@ impl Registry {
             }
             free
         });
-        self.quarantine.workspaces.remove(&workspace.id);
         self.workspaces.insert(workspace.id, workspace.clone());
         Ok((workspace, changes))
     }
 
-    /// Forgets what was discarded.
-    pub(crate) fn release_quarantined(&mut self, id: &WorkspaceId) {
-        let Some(kept) = self.quarantine.workspaces.remove(id) else { return };
-        if let KeptContent::Described(workspace) = kept.content
+    /// Gives back the address of what was taken out and deleted.
+    pub(crate) fn forget_quarantined(&mut self, kept: &KeptWorkspace) {
+        if let KeptContent::Described(workspace) = &kept.content
             && self.held_addresses.remove(&workspace.entry.ip)
         {
             self.addresses.release(workspace.entry.ip);

@@ -28,7 +28,25 @@ impl Session {
         }
     }
 
+    /// It is taken out first, so that nobody brings back what is being deleted, and put back if that fails.
     async fn discard_workspace(&self, id: WorkspaceId) -> Result<String, OpError> {
+        let shared = self.shared();
+        let Some(kept) = shared.change(|registry| registry.take_quarantined(&id)) else {
+            return Err(QuarantineError::NotFound { wanted: id.to_string() }.into());
+        };
+        match self.delete_workspace(id).await {
+            Ok(()) => shared.change(|registry| registry.forget_quarantined(&kept)),
+            Err(error) => {
+                shared.change(|registry| registry.put_back(&id, kept));
+                return Err(error);
+            }
+        }
+        tracing::warn!(workspace = %id, "discarded from the quarantine");
+        Ok(id.to_string())
+    }
+
+    /// Its machine, and then its files.
+    async fn delete_workspace(&self, id: WorkspaceId) -> Result<(), OpError> {
         let shared = self.shared();
         let failed =
             |reason: String| QuarantineError::NotDiscarded { what: format!("workspace {id}"), reason };
@@ -42,26 +60,31 @@ impl Session {
         let directory = shared.config.paths.workspace_data(&id);
         let discarded = tokio::task::spawn_blocking(move || files::discard_dir(&directory)).await;
         discarded.map_err(|_| OpError::ShuttingDown)?.map_err(|error| failed(error.to_string()))?;
-        shared.change(|registry| registry.release_quarantined(&id));
-        tracing::warn!(workspace = %id, "discarded from the quarantine");
-        Ok(id.to_string())
+        Ok(())
     }
 
     /// The mail goes first: a crash in between leaves a team in quarantine, and no mail that nobody knows of.
     async fn discard_team(&self, key: TeamKey) -> Result<String, OpError> {
         let shared = self.shared();
+        let Some(kept) = shared.change(|registry| registry.quarantine.teams.remove(&key)) else {
+            return Err(QuarantineError::NotFound { wanted: key.to_string() }.into());
+        };
         let mail = shared.mail.directory(&key.name, key.created_at);
         let directory = team_directory(&shared.config.paths, &key);
         let discarded = tokio::task::spawn_blocking(move || {
             files::discard_dir(&mail)?;
             files::discard_dir(&directory)
         });
-        let discarded = discarded.await.map_err(|_| OpError::ShuttingDown)?;
-        discarded.map_err(|error| QuarantineError::NotDiscarded {
-            what: format!("team {key}"),
-            reason: error.to_string(),
-        })?;
-        shared.change(|registry| registry.quarantine.teams.remove(&key));
+        let failed = match discarded.await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = failed {
+            let what = format!("team {key}");
+            shared.change(|registry| registry.quarantine.teams.insert(key, kept));
+            return Err(QuarantineError::NotDiscarded { what, reason }.into());
+        }
         tracing::warn!(team = %key, "discarded from the quarantine");
         Ok(team_id(&key))
     }

@@ -47,6 +47,9 @@ pub(super) enum Wanted {
     Team(TeamKey),
 }
 
+/// Digits that an id is known by. Fewer are a slip, and what is discarded by one is gone.
+const LEAST_DIGITS: usize = 8;
+
 /// How a team is told from a workspace of the same name.
 const TEAM_PREFIX: &str = "team:";
 
@@ -98,7 +101,7 @@ impl Session {
         listing.await.map_err(|_| OpError::ShuttingDown)
     }
 
-    /// What somebody means: an id, the beginning of one, a workspace's name, `team:NAME.TIME`, `team:NAME`, or a team's
+    /// What somebody means: an id, its first eight digits or more, a workspace's name, `team:NAME.TIME`, `team:NAME`, or a team's
     /// name.
     pub(super) fn find_in_quarantine(&self, wanted: &str) -> Result<Wanted, QuarantineError> {
         let state = self.shared().state();
@@ -108,7 +111,7 @@ impl Session {
                 KeptContent::Described(workspace) => workspace.entry.name.as_str() == wanted,
                 KeptContent::Newer(_) | KeptContent::Undescribed | KeptContent::MachineOnly => false,
             };
-            named || (!wanted.is_empty() && id.to_string().starts_with(wanted))
+            named || (wanted.len() >= LEAST_DIGITS && id.to_string().starts_with(wanted))
         };
         let mut found: Vec<Wanted> =
             quarantine.workspaces.iter().filter(is_meant).map(|(id, _)| Wanted::Workspace(*id)).collect();

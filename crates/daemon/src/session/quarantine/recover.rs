@@ -13,7 +13,8 @@ use super::error::QuarantineError;
 use super::list::{Wanted, team_id};
 use crate::error::OpError;
 use crate::ledger::{
-    DescribedWorkspace, KeptContent, StoredImage, StoredWorkspace, TeamKey, remove_marker, team_directory,
+    DescribedWorkspace, KeptContent, KeptTeam, KeptWorkspace, StoredImage, StoredWorkspace, TeamKey,
+    remove_marker, team_directory,
 };
 use crate::machines::{MachineRecord, MachineSpec, SizesOf, VolumeUsage};
 use crate::registry::{self, Books, Workspace};
@@ -47,12 +48,40 @@ impl Session {
         }
     }
 
+    /// It is taken out first, so that nobody discards it meanwhile, and put back if it cannot be entered.
     async fn recover_workspace(&self, id: WorkspaceId) -> Result<Recovered, OpError> {
         let shared = self.shared();
-        let what = format!("workspace {id}");
-        let Some(kept) = shared.state().registry.quarantine.workspaces.get(&id).cloned() else {
+        let Some(kept) = shared.change(|registry| registry.take_quarantined(&id)) else {
             return Err(QuarantineError::NotFound { wanted: id.to_string() }.into());
         };
+        let (workspace, changes) = match self.enter_quarantined(id, &kept).await {
+            Ok(entered) => entered,
+            Err(error) => {
+                shared.change(|registry| registry.put_back(&id, kept));
+                return Err(error);
+            }
+        };
+        shared.regroup();
+        let directory = shared.config.paths.workspace_data(&id);
+        let unmarked = tokio::task::spawn_blocking(move || remove_marker(&directory)).await;
+        // The ledger has it by now, and the next start takes the mark away.
+        let what = format!("workspace {id}");
+        unmarked
+            .map_err(|_| OpError::ShuttingDown)?
+            .map_err(|source| QuarantineError::Mark { what, source })?;
+        shared.save_or_warn("a workspace was recovered").await;
+        tracing::warn!(workspace = %workspace.name, %id, "recovered from the quarantine");
+        Ok(Recovered { id: id.to_string(), name: workspace.name.to_string(), changes })
+    }
+
+    /// Enters it, saves it and takes up its machine.
+    async fn enter_quarantined(
+        &self,
+        id: WorkspaceId,
+        kept: &KeptWorkspace,
+    ) -> Result<(Workspace, Vec<String>), OpError> {
+        let shared = self.shared();
+        let what = format!("workspace {id}");
         let (described, books) = match &kept.content {
             // Its description may lag behind its disk.
             KeptContent::Described(described) => ((**described).clone(), Books::Uncertain),
@@ -67,21 +96,9 @@ impl Session {
         };
         let machine = self.running_machine(id).await;
         let (workspace, changes) = self.enter(id, &described)?;
-        if let Err(error) = shared.save().await {
-            shared.change(|registry| registry.put_back(&id, kept));
-            return Err(OpError::Ledger(error));
-        }
+        shared.save().await.map_err(OpError::Ledger)?;
         runner::take_up(shared, &workspace, machine.as_ref(), books);
-        shared.regroup();
-        let directory = shared.config.paths.workspace_data(&id);
-        let unmarked = tokio::task::spawn_blocking(move || remove_marker(&directory)).await;
-        // The ledger has it by now, and the next start takes the mark away.
-        unmarked
-            .map_err(|_| OpError::ShuttingDown)?
-            .map_err(|source| QuarantineError::Mark { what, source })?;
-        shared.save_or_warn("a workspace was recovered").await;
-        tracing::warn!(workspace = %workspace.name, %id, "recovered from the quarantine");
-        Ok(Recovered { id: id.to_string(), name: workspace.name.to_string(), changes })
+        Ok((workspace, changes))
     }
 
     /// Takes name, address and forwards that are free, and says what had to be another.
@@ -158,35 +175,13 @@ impl Session {
     async fn recover_team(&self, key: TeamKey) -> Result<Recovered, OpError> {
         let shared = self.shared();
         let (name, what) = (key.name.clone(), format!("team {key}"));
-        let Some(kept) = shared.state().registry.quarantine.teams.get(&key).cloned() else {
+        let Some(kept) = shared.change(|registry| registry.quarantine.teams.remove(&key)) else {
             return Err(QuarantineError::NotFound { wanted: key.to_string() }.into());
         };
-        let Some(team) = kept.team.clone() else {
-            let reason = kept.marker.reason.clone();
-            return Err(QuarantineError::Unusable { what, reason }.into());
-        };
-        let team = self.with_mail(&key, team).await?;
-        let found = teams::look(shared, &name, &team);
-        let entered = shared.change(|registry| {
-            let entered = registry.teams.restore(name.clone(), team);
-            if entered {
-                registry.quarantine.teams.remove(&key);
-            }
-            entered
-        });
-        if !entered {
-            let reason = "there is another team of that name; destroy that one first".to_owned();
-            return Err(QuarantineError::Unusable { what, reason }.into());
+        if let Err(error) = self.enter_quarantined_team(&key, &kept).await {
+            shared.change(|registry| registry.quarantine.teams.insert(key.clone(), kept));
+            return Err(error);
         }
-        if let Err(error) = shared.save().await {
-            shared.change(|registry| {
-                registry.teams.remove(&name);
-                registry.quarantine.teams.insert(key.clone(), kept);
-            });
-            return Err(OpError::Ledger(error));
-        }
-        shared.regroup();
-        teams::take_up(shared, found);
         let directory = team_directory(&shared.config.paths, &key);
         let unmarked = tokio::task::spawn_blocking(move || remove_marker(&directory)).await;
         unmarked
@@ -194,6 +189,26 @@ impl Session {
             .map_err(|source| QuarantineError::Mark { what, source })?;
         tracing::warn!(team = %key, "recovered from the quarantine");
         Ok(Recovered { id: team_id(&key), name: name.to_string(), changes: Vec::new() })
+    }
+
+    /// Enters it, saves it and takes up what its members have to do.
+    async fn enter_quarantined_team(&self, key: &TeamKey, kept: &KeptTeam) -> Result<(), OpError> {
+        let (shared, name) = (self.shared(), key.name.clone());
+        let unusable = |reason| QuarantineError::Unusable { what: format!("team {key}"), reason };
+        let team = kept.team.clone().ok_or_else(|| unusable(kept.marker.reason.clone()))?;
+        let team = self.with_mail(key, team).await?;
+        let found = teams::look(shared, &name, &team);
+        if !shared.change(|registry| registry.teams.restore(name.clone(), team)) {
+            let reason = "there is another team of that name; destroy that one first".to_owned();
+            return Err(unusable(reason).into());
+        }
+        if let Err(error) = shared.save().await {
+            shared.change(|registry| registry.teams.remove(&name));
+            return Err(OpError::Ledger(error));
+        }
+        shared.regroup();
+        teams::take_up(shared, found);
+        Ok(())
     }
 
     /// The team with what its members have to do, as their inboxes say it.
