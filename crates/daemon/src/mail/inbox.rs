@@ -64,12 +64,21 @@ pub(crate) struct Inbox {
     loaded: bool,
     /// Its team is gone.
     closed: bool,
+    /// Whether a copy of its damaged file was kept. One is enough: what is damaged stays in the file until it is removed.
+    kept_aside: bool,
     lent: Lent,
 }
 
 impl Inbox {
     pub(super) fn new(path: PathBuf, lent: Lent) -> Self {
-        Self { log: Log::new(path), contents: Contents::default(), loaded: false, closed: false, lent }
+        Self {
+            log: Log::new(path),
+            contents: Contents::default(),
+            loaded: false,
+            closed: false,
+            kept_aside: false,
+            lent,
+        }
     }
 
     fn failed(&self, source: io::Error) -> MailStoreError {
@@ -272,10 +281,11 @@ impl Inbox {
             };
             match one {
                 Some(one) => found.push(one),
+                None if self.kept_aside => {}
                 None => {
-                    self.log
-                        .keep_aside("an entry has changed on disk")
-                        .map_err(|source| self.failed(source))?;
+                    let kept = self.log.keep_aside("an entry has changed on disk");
+                    kept.map_err(|source| self.failed(source))?;
+                    self.kept_aside = true;
                 }
             }
         }

@@ -227,6 +227,23 @@ fn lent_messages_stay_until_they_are_removed() {
     assert_eq!(open(&place.path()).contents.mail.len(), 0);
 }
 
+#[test]
+fn damaged_entries_are_kept_aside_once() {
+    let place = Place::new();
+    let mut inbox = open(&place.path());
+    for content in ["one", "two"] {
+        deliver(&mut inbox, &message("ann", content));
+    }
+    let mut bytes = fs::read(place.path()).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(place.path(), bytes).unwrap();
+    for _ in 0..20 {
+        inbox.lend().unwrap();
+    }
+    assert_eq!(place.files(), 2, "the inbox and one copy");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
