@@ -171,6 +171,8 @@ pub enum OpError {
     Busy { name: WorkspaceName },
     #[error("workspace {name} is still being found again after a restart")]
     StillAttaching { name: WorkspaceName },
+    #[error("workspace {name}: {reason}")]
+    OutOfReach { name: WorkspaceName, reason: String },
     #[error("the logs of workspace {name} cannot be read: {source}")]
     Logs {
         name: WorkspaceName,
@@ -258,6 +260,7 @@ impl OpError {
             Self::Ledger(_) => "state_not_saved",
             Self::Busy { .. } => "busy",
             Self::StillAttaching { .. } => "still_attaching",
+            Self::OutOfReach { .. } => "guest_unreachable",
             Self::Logs { .. } => "logs_unreadable",
             Self::Git(error) => error.code(),
             Self::Prepare(error) => error.code(),
@@ -363,6 +366,9 @@ impl OpError {
             }
             Self::Erase { .. } => "try again once the cause is removed".to_owned(),
             Self::Busy { .. } | Self::StillAttaching { .. } => "try again in a moment".to_owned(),
+            Self::OutOfReach { .. } => {
+                "it is tried again by itself; a stop ends its machine without asking its guest".to_owned()
+            }
             Self::VaultDisabled => {
                 "whoever runs the server sets vault.enabled and vault.path in its configuration".to_owned()
             }
@@ -457,6 +463,7 @@ impl OpError {
             | Self::Ledger(_)
             | Self::Busy { .. }
             | Self::StillAttaching { .. }
+            | Self::OutOfReach { .. }
             | Self::Logs { .. }
             | Self::Git(_)
             | Self::Prepare(_)
@@ -485,6 +492,7 @@ impl OpError {
             | Self::Boot { .. }
             | Self::Busy { .. }
             | Self::StillAttaching { .. }
+            | Self::OutOfReach { .. }
             | Self::Snapshot { source: SnapshotFailure::Failed { .. }, .. }
             | Self::Guest { source: AgentFailure::Silent { .. } | AgentFailure::Broken { .. }, .. } => true,
             Self::Vault(error) => error.retryable(),

@@ -151,10 +151,14 @@ mod tests {
     use super::*;
 
     fn paths(root: &Path, data: &str) -> Paths {
-        let data = root.join(data);
-        fs::create_dir_all(&data).unwrap();
         let run = root.join("run");
         fs::create_dir_all(&run).unwrap();
+        paths_in(&run, root, data)
+    }
+
+    fn paths_in(run: &Path, root: &Path, data: &str) -> Paths {
+        let data = root.join(data);
+        fs::create_dir_all(&data).unwrap();
         let text = format!("[server]\nstate_file = {:?}\n[vm]\nrun_dir = {run:?}\n", data.join("state.json"));
         let dirs = agentiso_core::config::UserDirs {
             uid: 1000,
@@ -216,6 +220,20 @@ mod tests {
         std::os::unix::fs::symlink(&one.data, &link).unwrap();
         assert_eq!(identity(&link.join("state.json")), identity(&one.state_file));
         assert_ne!(identity(&link.join("other.json")), identity(&one.state_file));
+    }
+
+    #[test]
+    fn machines_keep_a_symlinked_run_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let one = paths(root.path(), "one");
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&one.run, &link).unwrap();
+        let two = paths_in(&link, root.path(), "two");
+        drop(RunDirLock::acquire(&one).unwrap());
+        let machine = Machine::start(&one.run);
+        let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
+        assert!(refused.contains("one/state.json") && refused.contains("still run"), "{refused}");
+        drop(machine);
     }
 
     #[test]

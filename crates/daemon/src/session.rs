@@ -451,7 +451,10 @@ impl Session {
         workspace: &Workspace,
         handle: Option<Handle>,
     ) -> Result<Arc<dyn Machine>, OpError> {
-        let attaching = || OpError::StillAttaching { name: workspace.name.clone() };
+        let attaching = || self.not_at_hand(workspace);
+        if workspace.out_of_reach.is_some() {
+            return Err(attaching());
+        }
         let mut live = handle.ok_or_else(attaching)?.live;
         let settled =
             tokio::time::timeout(ATTACH_WAIT, live.wait_for(|live| !matches!(live, Live::Attaching)));
@@ -467,8 +470,18 @@ impl Session {
                 // It stopped between the admission and now; say so as admission would.
                 let state = self.shared().state();
                 Registry::admit(state.registry.find(&WorkspaceRef::Id(workspace.id))?, Operation::UseGuest)?;
+                drop(state);
                 Err(attaching())
             }
+        }
+    }
+
+    /// Its machine runs and is not at hand: why, if that is known.
+    fn not_at_hand(&self, workspace: &Workspace) -> OpError {
+        let name = workspace.name.clone();
+        match self.shared().workspace(&workspace.id).and_then(|workspace| workspace.out_of_reach) {
+            Some(reason) => OpError::OutOfReach { name, reason },
+            None => OpError::StillAttaching { name },
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use agentiso_core::config::Paths;
 use agentiso_core::ids::WorkspaceId;
 use agentiso_host::files;
-use agentiso_host::strays::stray_run_dirs;
+use agentiso_host::strays::{remove_run_dir, stray_run_dirs};
 
 use crate::machines::Stray;
 use crate::shared::Shared;
@@ -53,12 +53,19 @@ pub(crate) async fn run(shared: Arc<Shared>, leftovers: Leftovers) {
     shared.network.strays_are_gone();
     let removal = tokio::task::spawn_blocking(move || {
         let discarded = leftovers.directories.into_iter().map(|path| (files::discard_dir(&path), path));
-        let gone = leftovers.deleted.into_iter().chain(leftovers.run_dirs);
-        let removed = gone.map(|path| (files::remove_dir(&path), path));
+        let removed = leftovers.deleted.into_iter().map(|path| (files::remove_dir(&path), path));
         for (result, path) in discarded.chain(removed) {
             match result {
                 Ok(()) => tracing::warn!(leftover = %path.display(), "removed"),
                 Err(error) => tracing::error!(leftover = %path.display(), %error, "could not be removed"),
+            }
+        }
+        for path in leftovers.run_dirs {
+            let leftover = path.display();
+            match remove_run_dir(&path) {
+                Ok(true) => tracing::warn!(%leftover, "removed"),
+                Ok(false) => tracing::error!(%leftover, "there are files in it that are not ours; it stays"),
+                Err(error) => tracing::error!(%leftover, %error, "could not be removed"),
             }
         }
     });

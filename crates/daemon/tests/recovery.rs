@@ -77,16 +77,76 @@ fn a_machine_that_ended_meanwhile_is_stopped_with_the_reason_and_can_be_started(
 }
 
 #[test]
-fn a_machine_that_cannot_be_reached_is_ended_and_stays_with_its_disk() {
+fn unreachable_machines_run_on_and_are_found_later() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::new(dir.path());
     until_crash(dir.path(), &world, async |daemon: Daemon| {
         daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
     });
-    world.inject(Fault::AttachFails);
+    let before = world.processes();
+    for _ in 0..2 {
+        world.inject(Fault::AttachFails);
+    }
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        let reason = || session.list(None)[0].stop_reason.clone();
+        eventually("the reason", || reason().is_some_and(|text| text.contains("told to fail"))).await;
+        assert_eq!(session.list(None)[0].phase, Phase::Running);
+        let refused = session.guest(&by_name("web")).await.unwrap_err();
+        assert_eq!(refused.code(), "guest_unreachable");
+        assert!(refused.to_string().contains("told to fail") && refused.retryable(), "{refused}");
+        let refused = session.snapshot(&by_name("web"), snap("a"), false, &Progress::silent()).await;
+        assert_eq!(refused.unwrap_err().code(), "guest_unreachable");
+        eventually("the machine", || reason().is_none()).await;
+        session.guest(&by_name("web")).await.unwrap();
+        assert_eq!(world.processes(), before, "the same machine");
+    });
+}
+
+#[test]
+fn unreachable_machines_are_ended_when_somebody_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        let session = daemon.open_session(SessionKind::Shell);
+        for name in ["web", "db", "idle"] {
+            session.create(named(name), &Progress::silent()).await.unwrap();
+        }
+    });
+    for _ in 0..100 {
+        world.inject(Fault::AttachFails);
+    }
+    runtime().block_on(async {
+        let daemon = open(dir.path(), &world).await;
+        let session = daemon.open_session(SessionKind::Shell);
+        let missed = || session.list(None).iter().filter(|info| info.stop_reason.is_some()).count();
+        eventually("the reasons", || missed() == 3).await;
+        session.stop(&by_name("web")).await.unwrap();
+        let web = session.info(&by_name("web")).await.unwrap();
+        assert_eq!((web.phase, web.stop_reason), (Phase::Stopped, None));
+        session.start(&by_name("web"), &Progress::silent()).await.unwrap();
+        session.guest(&by_name("web")).await.unwrap();
+        session.destroy(&by_name("db")).await.unwrap();
+        assert_eq!(world.processes().len(), 2);
+        // Nobody asked for the end of this one.
+        daemon.shutdown().await;
+        assert_eq!(world.processes().len(), 1);
+    });
+}
+
+#[test]
+fn machines_that_became_another_are_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    until_crash(dir.path(), &world, async |daemon: Daemon| {
+        daemon.open_session(SessionKind::Shell).create(named("web"), &Progress::silent()).await.unwrap();
+    });
+    world.inject(Fault::AttachFindsAnother);
     until_crash(dir.path(), &world, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         eventually("the stopped state", || session.list(None)[0].phase == Phase::Stopped).await;
+        let reason = session.list(None)[0].stop_reason.clone().unwrap();
+        assert!(reason.contains("says that it is another"), "{reason}");
         assert!(world.processes().is_empty());
         session.start(&by_name("web"), &Progress::silent()).await.unwrap();
     });
@@ -176,12 +236,13 @@ fn a_workspace_that_stands_still_is_found_again_and_room_can_be_made_in_it() {
         }
     });
     let ledger = dir.path().join("state.json");
-    let text = fs::read_to_string(&ledger).unwrap();
-    let suspended = text.replace(
-        "\"phase\": \"running\"",
-        "\"phase\": \"suspended\", \"stop_reason\": \"the host's disk is full\"",
-    );
-    fs::write(&ledger, suspended).unwrap();
+    let rewrite = |from: &str, to: &str| {
+        let text = fs::read_to_string(&ledger).unwrap();
+        let (said, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
+        fs::write(&ledger, format!("{}\n}}", said.replace(from, to))).unwrap();
+    };
+    let suspended = "\"suspended\", \"stop_reason\": \"the host's disk is full\"";
+    rewrite("\"running\"", suspended);
     until_crash(dir.path(), &world, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         let info = session.info(&by_name("web")).await.unwrap();
@@ -198,7 +259,7 @@ fn a_workspace_that_stands_still_is_found_again_and_room_can_be_made_in_it() {
         say(&session, "web", "hi").await.unwrap();
     });
     // One that is asked to stop does.
-    fs::write(&ledger, fs::read_to_string(&ledger).unwrap().replace("\"running\"", "\"suspended\"")).unwrap();
+    rewrite("\"running\"", suspended);
     until_crash(dir.path(), &world, async |daemon: Daemon| {
         let session = daemon.open_session(SessionKind::Shell);
         assert_eq!(session.list(None)[0].phase, Phase::Suspended);

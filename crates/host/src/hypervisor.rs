@@ -35,7 +35,7 @@ use crate::qmp::{Event, QmpClient, QmpError};
 use crate::snapshot::take::Taking;
 use crate::snapshot::{Comparison, SnapshotError, compact, compare, memory};
 use crate::spec::{Booted, MachineSpec};
-use crate::strays::{self, Stray};
+use crate::strays::{self, Says, Stray};
 use crate::templates::Templates;
 use crate::templates::key::{HostInputs, Inputs};
 use crate::templates::store::{Store, Template};
@@ -48,6 +48,10 @@ const PROBE_SHAPE: Shape = Shape { vcpus: 1, memory_mb: 256 };
 
 /// What the agent of a machine that is running already may take to answer.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A process has no command line for a moment when it begins, and again before it is gone: one with much memory takes
+/// longest.
+const NO_COMMAND_LINE: Duration = Duration::from_secs(5);
 
 /// What is needed to run machines on a host.
 #[derive(Clone, Debug)]
@@ -92,6 +96,12 @@ pub enum AttachError {
     /// The process is gone, or the pid is another process's.
     #[error("the machine is not running any more")]
     Gone,
+    /// It is the process that was started, and says of itself that it is another. Only a QEMU that somebody broke into
+    /// from its guest does that.
+    #[error("process {pid} is the one that was started, but has changed its command line")]
+    Altered { pid: i32 },
+    #[error("its sockets are in {}, which is not below vm.run_dir any more", run_dir.display())]
+    Elsewhere { run_dir: PathBuf },
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]
@@ -410,8 +420,18 @@ impl Hypervisor {
     pub async fn attach(&self, spec: &MachineSpec, record: &MachineRecord) -> Result<Machine, AttachError> {
         let process = Process::find(record)?.ok_or(AttachError::Gone)?;
         // The start time says that it is the recorded process; the command line says that this is what we think.
-        if !strays::is_machine_of(record.pid, spec.id, &spec.run_dir) {
-            return Err(AttachError::Gone);
+        let command_line = || strays::command_line_of(record.pid, spec.id, &spec.run_dir);
+        let mut says = command_line();
+        if says == Says::Other {
+            if tokio::time::timeout(NO_COMMAND_LINE, process.wait()).await.is_ok() {
+                return Err(AttachError::Gone);
+            }
+            says = command_line();
+        }
+        match says {
+            Says::Machine => {}
+            Says::Elsewhere(run_dir) => return Err(AttachError::Elsewhere { run_dir }),
+            Says::Other => return Err(AttachError::Altered { pid: record.pid }),
         }
         if self.inner.host.jail.holds() && jail::of_process(record.pid) == Some(Jail::None) {
             tracing::warn!(workspace = %spec.id, "it was started without a jail and has none until it is started again");

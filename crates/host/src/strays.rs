@@ -1,11 +1,13 @@
 //! Processes of ours that nobody knows any more: what a daemon that was killed in the middle of its work left.
 //!
 //! A process is ours if this user runs it, or the user that root gave it, its `-name` is one of ours and its `-pidfile` lies in our run
-//! directory. Anything else, including machines of another daemon with another run directory, is left alone.
+//! directory, by whatever path that is reached. Anything else, including machines of another daemon with another run
+//! directory, is left alone.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use std::time::Duration;
 use agentiso_core::ids::WorkspaceId;
 use thiserror::Error;
 
-use crate::files::{self, FileError};
+use crate::files::FileError;
 use crate::jail::uid_of;
 use crate::process::{MachineRecord, Process, ProcessError, host_boot_id, start_time_of};
 use crate::qemu::argv::NAME_PREFIX;
@@ -26,6 +28,10 @@ const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
 /// What the run directory of a template's build begins with.
 const TEMPLATE_BUILD: &str = "t-";
+
+/// All that a machine has in its run directory, and the one of its network card in the other.
+const OWN_FILES: [&str; 8] =
+    ["qmp.sock", "agent.sock", "tty.sock", "net.sock", "qemu.pid", "console.log", "stderr.log", "s"];
 
 #[derive(Debug, Error)]
 pub enum StrayError {
@@ -89,22 +95,56 @@ fn machines(run_root: &Path) -> Result<Vec<Stray>, FileError> {
     Ok(found)
 }
 
-/// Whether a process still is the machine of that run directory, by its command line.
-pub(crate) fn is_machine_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> bool {
+/// What the command line of a recorded process says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// It is the machine, with its sockets in this run directory.
+    Machine,
+    /// It is the machine, with its sockets in another one.
+    Elsewhere(PathBuf),
+    /// It is something else than was started.
+    Other,
+}
+
+/// Compares the command line of a process with what its machine was started with.
+pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Says {
     let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let Some(root) = run_dir.parent() else { return false };
-    recognise(&cmdline, root).is_some_and(|(found, dir)| found == id && dir == run_dir)
+    match marks(&cmdline) {
+        Some((found, dir)) if found == id && dir.file_name() == run_dir.file_name() => {
+            let is_here = match (dir.parent(), run_dir.parent()) {
+                (Some(root), Some(ours)) => is_same_directory(root, ours),
+                (_, _) => false,
+            };
+            if is_here { Says::Machine } else { Says::Elsewhere(dir) }
+        }
+        Some(_) | None => Says::Other,
+    }
 }
 
 /// Reads our marks from a command line: the id and the run directory, if they are there and below `run_root`.
 fn recognise(cmdline: &[u8], run_root: &Path) -> Option<(WorkspaceId, PathBuf)> {
+    let (id, run_dir) = marks(cmdline)?;
+    let (root, name) = (run_dir.parent()?, run_dir.file_name()?);
+    is_same_directory(root, run_root).then(|| (id, run_root.join(name)))
+}
+
+/// The id, and the run directory that is named after it.
+fn marks(cmdline: &[u8]) -> Option<(WorkspaceId, PathBuf)> {
     let args: Vec<&[u8]> = cmdline.split(|b| *b == 0).collect();
     let value = |flag: &[u8]| args.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1]);
     let name = std::str::from_utf8(value(b"-name")?).ok()?;
-    let id = name.strip_prefix(NAME_PREFIX)?.parse().ok()?;
-    let pid_file = Path::new(OsStr::from_bytes(value(b"-pidfile")?));
-    let run_dir = pid_file.parent()?;
-    (run_dir.parent() == Some(run_root)).then(|| (id, run_dir.to_owned()))
+    let id: WorkspaceId = name.strip_prefix(NAME_PREFIX)?.parse().ok()?;
+    let run_dir = Path::new(OsStr::from_bytes(value(b"-pidfile")?)).parent()?;
+    // A command line can be changed from within: it cannot make another's directory its own.
+    let name = run_dir.file_name()?.to_str()?;
+    let is_own = name.strip_prefix(TEMPLATE_BUILD).unwrap_or(name) == id.short();
+    is_own.then(|| (id, run_dir.to_owned()))
+}
+
+/// Whether two paths lead to one directory: through a link, or a mount, there may be several.
+fn is_same_directory(one: &Path, other: &Path) -> bool {
+    let node = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    one == other || node(one).is_some_and(|found| node(other) == Some(found))
 }
 
 fn parent_of(proc_dir: &Path) -> Option<u32> {
@@ -119,8 +159,27 @@ pub async fn remove_stray(stray: &Stray) -> Result<(), StrayError> {
         let gone = tokio::time::timeout(KILL_DEADLINE, process.wait()).await;
         gone.map_err(|_elapsed| StrayError::Survived { pid: stray.record.pid })?;
     }
-    files::remove_dir(&stray.run_dir)?;
+    remove_run_dir(&stray.run_dir)?;
     Ok(())
+}
+
+/// Removes a machine's files from its run directory, and the directory if there is nothing else in it. Whether it is gone.
+pub fn remove_run_dir(run_dir: &Path) -> Result<bool, FileError> {
+    for name in OWN_FILES {
+        let path = run_dir.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(FileError::at("remove", &path)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    match fs::remove_dir(run_dir) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+        Err(error) => Err(FileError::at("remove", run_dir)(error)),
+    }
 }
 
 /// Directories in `root` that are named like a workspace's (by `name_of`) and belong to none of the known ones.
@@ -173,18 +232,76 @@ mod tests {
     #[test]
     fn what_only_looks_like_ours_is_left_alone() {
         let name = format!("agentiso-{ID}");
-        let cases: [&[&str]; 5] = [
+        let cases: [&[&str]; 6] = [
             &["vim", "agentiso-x", "/run/a/0f8fad5b/qemu.pid"],
             &["qemu", "-name", "agentiso-x", "-pidfile", "/run/a/0f8fad5b/qemu.pid"],
             &["qemu", "-name", "other", "-pidfile", "/run/a/0f8fad5b/qemu.pid"],
             &["qemu", "-name", &name],
             &["qemu", "-name"],
+            &["qemu", "-name", &name, "-pidfile", "/run/a/11111111/qemu.pid"],
         ];
         for args in cases {
             assert_eq!(recognise(&cmdline(args), Path::new("/run/a")), None, "{args:?}");
         }
         assert_eq!(recognise(b"", Path::new("/run/a")), None);
         assert_eq!(recognise(b"\xff\0-name\0\xff\0", Path::new("/run/a")), None);
+    }
+
+    #[test]
+    fn machines_are_recognised_by_every_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, link) = (dir.path().join("run"), dir.path().join("link"));
+        fs::create_dir(&run).unwrap();
+        std::os::unix::fs::symlink(&run, &link).unwrap();
+        for (started, looking) in [(&run, &link), (&link, &run)] {
+            let pid_file = started.join("0f8fad5b/qemu.pid");
+            let name = format!("agentiso-{ID}");
+            let ours = cmdline(&["qemu", "-name", &name, "-pidfile", pid_file.to_str().unwrap()]);
+            assert_eq!(recognise(&ours, looking).unwrap().1, looking.join("0f8fad5b"));
+        }
+    }
+
+    #[tokio::test]
+    async fn changed_command_lines_are_told_from_moved_directories() {
+        let id = WorkspaceId::random();
+        let run_dir = Path::new("/run/a").join(id.short());
+        let started = |name: String, pid_file: PathBuf| {
+            let mut command = tokio::process::Command::new("sh");
+            command.args(["-c", "while :; do sleep 1; done", "x", "-name", &name, "-pidfile"]);
+            command.arg(pid_file).kill_on_drop(true).spawn().unwrap()
+        };
+        let (name, here) = (format!("agentiso-{id}"), run_dir.join("qemu.pid"));
+        let elsewhere = Path::new("/run/b").join(id.short());
+        let cases = [
+            (name.clone(), here.clone(), Says::Machine),
+            (name, elsewhere.join("qemu.pid"), Says::Elsewhere(elsewhere)),
+            (format!("agentiso-{ID}"), here.clone(), Says::Other),
+            ("something else".to_owned(), here, Says::Other),
+        ];
+        for (name, pid_file, says) in cases {
+            let process = started(name, pid_file);
+            let pid = process.id().unwrap() as i32;
+            // It has none for a moment after it was started.
+            while fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(command_line_of(pid, id, &run_dir), says);
+        }
+    }
+
+    #[test]
+    fn foreign_files_stay_in_run_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("0f8fad5b");
+        fs::create_dir(&run_dir).unwrap();
+        for name in OWN_FILES.iter().chain(&["thesis.tex"]) {
+            fs::write(run_dir.join(name), "x").unwrap();
+        }
+        assert!(!remove_run_dir(&run_dir).unwrap());
+        assert_eq!(fs::read_dir(&run_dir).unwrap().count(), 1);
+        fs::remove_file(run_dir.join("thesis.tex")).unwrap();
+        assert!(remove_run_dir(&run_dir).unwrap() && !run_dir.exists());
+        assert!(remove_run_dir(&run_dir).unwrap(), "nothing is as good as removed");
     }
 
     #[test]

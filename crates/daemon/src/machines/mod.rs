@@ -203,6 +203,9 @@ pub enum AttachFailure {
     Gone,
     #[error("the machine runs but cannot be reached: {reason}")]
     Unreachable { reason: String },
+    /// It is the process that was recorded, and not what was started any more.
+    #[error("the machine's process is not what was started: {reason}")]
+    Altered { reason: String },
     /// Nothing is wrong with the machine: this host lacks what is needed to speak to any.
     #[error("the host cannot run machines: {reason}")]
     HostUnfit { reason: String },

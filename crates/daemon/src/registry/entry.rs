@@ -29,6 +29,8 @@ pub(crate) struct Workspace {
     /// Of the token with which what runs inside may use MCP.
     pub(crate) bridge_token: Option<TokenHash>,
     pub(crate) lifetime: Lifetime,
+    /// Why its machine, which runs, cannot be used. It is found out anew by every daemon.
+    pub(crate) out_of_reach: Option<String>,
 }
 
 /// How long a workspace is to be there.

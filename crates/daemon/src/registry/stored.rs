@@ -161,6 +161,7 @@ pub(crate) fn restored(id: WorkspaceId, stored: &StoredWorkspace, owner: Option<
         // One that cannot be read opens nothing.
         bridge_token: stored.bridge_token.as_deref().and_then(TokenHash::parse),
         lifetime: if stored.one_call { Lifetime::OneCall } else { Lifetime::Lasting },
+        out_of_reach: None,
     }
 }
 

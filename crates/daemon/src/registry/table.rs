@@ -298,6 +298,7 @@ impl Registry {
             forked_from,
             bridge_token: None,
             lifetime: wanted.lifetime,
+            out_of_reach: None,
         };
         self.teams.fill(&workspace.name, session, id);
         self.workspaces.insert(id, workspace.clone());

@@ -30,7 +30,11 @@ impl Registry {
             created_at: workspace.created_at,
             disk_used_bytes: None,
             disk_volsize_bytes: None,
-            stop_reason: workspace.status.stop_reason().map(str::to_owned),
+            stop_reason: workspace
+                .out_of_reach
+                .as_deref()
+                .or(workspace.status.stop_reason())
+                .map(str::to_owned),
             pid: workspace.status.machine().map(|machine| machine.pid),
             rung: workspace.rung,
         }

@@ -6,7 +6,7 @@ use agentiso_core::ids::SnapshotId;
 
 use super::handle::Live;
 use super::task::{Existence, Runner, spawn_recovered};
-use crate::machines::{AttachFailure, MachineRecord};
+use crate::machines::MachineRecord;
 use crate::registry::{Books, Lifetime, Status, Workspace};
 use crate::shared::Shared;
 
@@ -101,7 +101,8 @@ impl Runner {
                 Existence::Exists
             }
             Recovery::Attach(record) => {
-                self.attach(&record).await;
+                let found = self.shared.machines.attach(&self.spec, &record).await;
+                self.attached(&record, found).await;
                 Existence::Exists
             }
             Recovery::Halt { machine, reason } => {
@@ -134,46 +135,15 @@ impl Runner {
         }
     }
 
-    async fn attach(&mut self, record: &MachineRecord) {
-        match self.shared.machines.attach(&self.spec, record).await {
-            Ok(machine) => {
-                tracing::info!(workspace = %self.name, pid = record.pid, "found again, running");
-                self.shared.network.found_again(&self.id, record.pid);
-                // Before anybody else gets the machine. What fails here is tried again before the next step.
-                match self.settle_with(Some(&machine)).await {
-                    Ok(()) => self.unsettled = false,
-                    Err(error) => tracing::error!(workspace = %self.name, %error, "its disk is not in order"),
-                }
-                self.live.send_replace(Live::Up(machine));
-            }
-            Err(AttachFailure::Gone) => {
-                self.stopped(Some("its machine ended while no daemon was running".to_owned())).await;
-            }
-            // Its machine is well and goes on; it can be destroyed, and a daemon on a mended host finds it again.
-            Err(AttachFailure::HostUnfit { reason }) => {
-                tracing::error!(workspace = %self.name, %reason, "it runs, but nothing can be done with it");
-            }
-            // A machine that nobody can reach would hold its disk for ever; its data is on the disk.
-            Err(AttachFailure::Unreachable { reason }) => {
-                tracing::error!(workspace = %self.name, %reason, "it runs but cannot be reached; it is ended");
-                self.shared.machines.halt(&self.spec, Some(record)).await;
-                self.stopped(Some(format!(
-                    "after a restart of the daemon it could not be reached: {reason}"
-                )))
-                .await;
-            }
-        }
-    }
-
     /// Puts the volume in order. A failure is tried again before the next step on it.
-    async fn settle_or_warn(&mut self) {
+    pub(super) async fn settle_or_warn(&mut self) {
         if let Err(error) = self.settle_volume().await {
             tracing::error!(workspace = %self.name, %error, "its disk is not in order");
         }
     }
 
     /// Nothing runs: its volume is put in order and it is shown as stopped.
-    async fn stopped(&mut self, reason: Option<String>) {
+    pub(super) async fn stopped(&mut self, reason: Option<String>) {
         self.live.send_replace(Live::Down);
         self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason });

@@ -47,9 +47,7 @@ impl Runner {
         include_memory: bool,
         progress: Progress,
     ) -> Result<Taken, OpError> {
-        let Some(machine) = self.machine() else {
-            return Err(OpError::StillAttaching { name: self.name.clone() });
-        };
+        let machine = self.machine().ok_or_else(|| self.not_at_hand())?;
         self.settle_volume().await?;
         let memory_bytes = if include_memory { u64::from(self.spec.resources.memory_mb) * MIB } else { 0 };
         self.may_snapshot(&name, memory_bytes).await?;
@@ -304,7 +302,7 @@ impl Runner {
         match (self.machine(), self.status().machine()) {
             (Some(machine), _) => Ok(Some(machine)),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(OpError::StillAttaching { name: self.name.clone() }),
+            (None, Some(_)) => Err(self.not_at_hand()),
         }
     }
 

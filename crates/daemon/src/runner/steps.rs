@@ -122,19 +122,32 @@ impl Runner {
 
     pub(super) async fn stop(&mut self) -> Result<(), OpError> {
         let before = self.status();
-        // Admission saw it running; without a published machine it is between two phases that exclude a stop.
-        let (Some(machine), Some(record)) = (self.machine(), before.machine().cloned()) else {
-            return Err(OpError::StillAttaching { name: self.name.clone() });
+        let machine = self.machine();
+        // Admission saw it running; without a published machine, or one that was looked for in vain, it is between two
+        // phases that exclude a stop.
+        let record = match before.machine() {
+            Some(record) if machine.is_some() || self.out_of_reach.is_some() => record.clone(),
+            Some(_) | None => return Err(self.not_at_hand()),
         };
-        self.shared.set_status(&self.id, Status::Stopping { machine: record });
+        self.shared.set_status(&self.id, Status::Stopping { machine: record.clone() });
         if let Err(error) = self.shared.save().await {
             self.shared.set_status(&self.id, before);
             return Err(OpError::Ledger(error));
         }
         fault::point("stop.ledgered");
         self.live.send_replace(Live::Down);
-        let reason = machine.shutdown(STOP_GRACE).await;
-        tracing::info!(workspace = %self.name, %reason, "stopped");
+        match machine {
+            Some(machine) => {
+                let reason = machine.shutdown(STOP_GRACE).await;
+                tracing::info!(workspace = %self.name, %reason, "stopped");
+            }
+            // Its guest cannot be asked.
+            None => {
+                self.shared.machines.halt(&self.spec, Some(&record)).await;
+                self.note_reach(None);
+                tracing::warn!(workspace = %self.name, "stopped: it could not be reached, and was ended");
+            }
+        }
         fault::point("stop.halted");
         self.shared.network.vacate(&self.id).await;
         self.shared.set_status(&self.id, Status::Stopped { reason: None });

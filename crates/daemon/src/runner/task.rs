@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::birth::{self, Delivery, Seed};
 use super::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
+use super::reach::TRY_AGAIN;
 use super::recover::Recovery;
 use super::suspend::LOOK_AGAIN;
 use crate::error::OpError;
 use crate::machines::Progress;
-use crate::machines::{ExitReason, Machine, MachineSpec};
+use crate::machines::{ExitReason, Machine, MachineRecord, MachineSpec};
 use crate::registry::{Books, Lifetime, Place, Registry, Status, Workspace};
 use crate::shared::Shared;
 
@@ -34,8 +35,10 @@ pub(super) struct Runner {
     pub(super) books: Books,
     /// Whether its layers may be put in better order when there is nothing else to do.
     pub(super) untidy: bool,
-    waiting: Option<Request>,
-    queue: mpsc::Receiver<Request>,
+    /// Its machine, while that runs and cannot be reached.
+    pub(super) out_of_reach: Option<MachineRecord>,
+    pub(super) waiting: Option<Request>,
+    pub(super) queue: mpsc::Receiver<Request>,
 }
 
 /// Whether the workspace still exists after a step.
@@ -102,6 +105,7 @@ impl Runner {
             unsettled: false,
             books: Books::Complete,
             untidy: false,
+            out_of_reach: None,
             waiting: None,
             queue: requests,
         }
@@ -145,6 +149,7 @@ impl Runner {
                 }
                 () = ended.ended.cancelled() => return,
                 () = tokio::time::sleep(LOOK_AGAIN), if suspended => self.try_to_go_on().await,
+                () = tokio::time::sleep(TRY_AGAIN), if self.out_of_reach.is_some() => self.try_to_reach().await,
                 () = tokio::time::sleep(LEFT_ALONE), if self.untidy && !suspended => self.tidy().await,
             }
         }
@@ -211,6 +216,10 @@ impl Runner {
             Request::Stop { reply } => self.stop_for(reply).await,
             Request::Destroy { reply } => return self.destroy_for(reply).await,
             Request::End { reply } => match lifetime {
+                // Nobody asked for its end, and its guest cannot be told: the next daemon may reach it.
+                Lifetime::Lasting if self.out_of_reach.is_some() => {
+                    self.answer(reply, Err(self.not_at_hand()));
+                }
                 Lifetime::Lasting => self.stop_for(reply).await,
                 Lifetime::OneCall => return self.destroy_for(reply).await,
             },

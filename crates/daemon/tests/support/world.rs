@@ -39,6 +39,8 @@ pub(crate) enum Fault {
     EraseFails,
     IdentifyFails,
     AttachFails,
+    /// The machine's process is not what was started any more.
+    AttachFindsAnother,
     NoSpace,
     /// Nothing was changed.
     SnapshotFails,
@@ -546,6 +548,9 @@ impl Machines for Handle {
         async move {
             if self.0.strikes(Fault::AttachFails) {
                 return Err(AttachFailure::Unreachable { reason: "it was told to fail".to_owned() });
+            }
+            if self.0.strikes(Fault::AttachFindsAnother) {
+                return Err(AttachFailure::Altered { reason: "it says that it is another".to_owned() });
             }
             if !self.is_alive(record) {
                 return Err(AttachFailure::Gone);

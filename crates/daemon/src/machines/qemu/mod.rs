@@ -337,9 +337,15 @@ impl Machines for QemuMachines {
                         as Arc<dyn Machine>)
                 }
                 Err(AttachError::Gone) => Err(AttachFailure::Gone),
-                Err(error @ (AttachError::Process(_) | AttachError::Qmp(_) | AttachError::Agent(_))) => {
-                    Err(AttachFailure::Unreachable { reason: error.to_string() })
+                Err(error @ AttachError::Altered { .. }) => {
+                    Err(AttachFailure::Altered { reason: error.to_string() })
                 }
+                Err(
+                    error @ (AttachError::Elsewhere { .. }
+                    | AttachError::Process(_)
+                    | AttachError::Qmp(_)
+                    | AttachError::Agent(_)),
+                ) => Err(AttachFailure::Unreachable { reason: error.to_string() }),
             }
         }
         .boxed()
