@@ -1,17 +1,21 @@
-//! What is in quarantine, as the directories say it: without a daemon.
+//! What is in quarantine, as the directories and the processes say it: without a daemon.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use agentiso_core::config::Paths;
 use agentiso_core::names::ImageName;
 use agentiso_daemon::ledger::{self, Described, Description, Found, Holds, Marker, TeamKey};
+use agentiso_host::strays;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Quarantined {
     /// A workspace's id, or `team:NAME.TIME`: what `agentiso recover` takes.
     pub(crate) what: String,
-    pub(crate) since: jiff::Timestamp,
+    /// Not known of a machine that has no directory to be marked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<jiff::Timestamp>,
     pub(crate) reason: String,
     /// What a workspace was made from, if that can be told.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,23 +31,45 @@ impl Quarantined {
     }
 }
 
-/// The directories that carry a mark, those of workspaces first. Directories that cannot be listed have none to show.
+/// The directories that carry a mark, those of workspaces first, and the machines that run without any. Directories that
+/// cannot be listed have none to show.
 pub(crate) fn found(paths: &Paths) -> Vec<Quarantined> {
     let survey = ledger::survey(paths).unwrap_or_default();
     let mut found = Vec::new();
     for directory in survey.workspaces {
         if let Some(Marker { since, reason }) = directory.marker {
             let image = image_of(directory.described);
-            found.push(Quarantined { what: directory.id.to_string(), since, reason, image });
+            found.push(Quarantined { what: directory.id.to_string(), since: Some(since), reason, image });
         }
     }
+    found.extend(machines(paths));
     for directory in survey.teams {
         if let Some(Marker { since, reason }) = directory.marker {
             let what = format!("{TEAM_PREFIX}{}", directory.key);
-            found.push(Quarantined { what, since, reason, image: None });
+            found.push(Quarantined { what, since: Some(since), reason, image: None });
         }
     }
     found
+}
+
+/// Machines in our run directory that neither a directory nor the ledger knows.
+fn machines(paths: &Paths) -> Vec<Quarantined> {
+    // Whose machines these are cannot be told without the ledger.
+    let Ok(ledger) = ledger::read(&paths.state_file) else { return Vec::new() };
+    let listed = ledger.into_document().map(|document| document.workspaces).unwrap_or_default();
+    let running = strays::find_strays(&paths.run, &HashSet::new()).unwrap_or_default();
+    let unknown = running.into_iter().filter(|machine| {
+        let is_known = listed.contains_key(&machine.id) || paths.workspace_data(&machine.id).exists();
+        !is_known && !machine.is_template_build()
+    });
+    unknown
+        .map(|machine| Quarantined {
+            what: machine.id.to_string(),
+            since: None,
+            reason: format!("a machine runs (pid {}) and has no directory here", machine.record.pid),
+            image: None,
+        })
+        .collect()
 }
 
 /// Directories of mail whose team is neither in the ledger nor below `teams/`. Nobody uses them.
@@ -77,17 +103,43 @@ fn image_of(described: Described<Description>) -> Option<ImageName> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use agentiso_core::config::{Config, UserDirs};
 
     use super::*;
 
+    fn paths_in(dir: &Path) -> Paths {
+        let dirs = UserDirs { uid: 1000, home: dir.into(), state_home: None, runtime_dir: None };
+        let text = format!("[server]\nstate_file = \"{}/state.json\"\n", dir.display());
+        Config::parse(&text, &dirs).unwrap().paths
+    }
+
+    #[test]
+    fn machines_without_a_directory_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths_in(dir.path());
+        let id = agentiso_core::ids::WorkspaceId::random();
+        // Not a child of ours: what this process started is nobody's stray.
+        let waits =
+            "sh -c 'while :; do sleep 1; done' x -name \"$1\" -pidfile \"$2\" >/dev/null 2>&1 & echo $!";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", waits, "x", &format!("agentiso-{id}")]);
+        let started = command.arg(paths.workspace_run(&id).join("qemu.pid")).output().unwrap();
+        let pid: i32 = String::from_utf8_lossy(&started.stdout).trim().parse().unwrap();
+        let shown: Vec<_> = found(&paths).into_iter().map(|item| (item.what, item.reason)).collect();
+        fs::create_dir_all(paths.workspace_data(&id)).unwrap();
+        let with_directory = found(&paths).len();
+        let pid_of_it = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid_of_it, rustix::process::Signal::KILL).unwrap();
+        assert_eq!((shown.len(), with_directory), (1, 0), "{shown:?}");
+        assert!(shown[0].0 == id.to_string() && shown[0].1.contains(&pid.to_string()), "{shown:?}");
+    }
+
     #[test]
     fn mail_without_a_team_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let dirs = UserDirs { uid: 1000, home: dir.path().into(), state_home: None, runtime_dir: None };
-        let text = format!("[server]\nstate_file = \"{}/state.json\"\n", dir.path().display());
-        let paths = Config::parse(&text, &dirs).unwrap().paths;
+        let paths = paths_in(dir.path());
         assert!(orphaned_mail(&paths).is_empty());
         let teams = paths.data.join("teams");
         for directory in [teams.join("crew.1"), paths.mail.join("crew.1"), paths.mail.join("crew.2")] {
