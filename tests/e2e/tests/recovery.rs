@@ -122,6 +122,29 @@ fn a_machine_that_stood_still_when_its_daemon_died_goes_on_with_the_right_time()
     assert!((now - guest).abs() < 2.0, "the clock is off by {} s", now - guest);
 }
 
+#[test]
+fn frozen_machines_outlive_a_restart_with_their_memory() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let ws = first.workspace_with(json!({"name": "survivor"}));
+    ws.sh("mkdir -p /dev/shm && mount -t tmpfs none /dev/shm; echo kept > /dev/shm/note");
+    let machines = host.machines();
+    let machine = Process::open(machines[0]).expect("the machine runs");
+    host.kill_daemon();
+    machine.signal(Signal::STOP);
+    let next = adopt_all(&host);
+    let info = || next.tool("workspace_info", json!({"workspace_id": "survivor"})).json();
+    eventually("the reason", Duration::from_secs(60), || {
+        info()["stop_reason"].as_str().is_some_and(|reason| reason.contains("cannot be reached"))
+    });
+    assert_eq!(info()["state"], "running");
+    assert_eq!(host.machines(), machines, "nobody ended it");
+    machine.signal(Signal::CONT);
+    eventually("the machine", Duration::from_secs(90), || info()["stop_reason"].is_null());
+    assert_eq!(shell(&host, "cat /dev/shm/note"), "kept");
+    assert_eq!(host.machines(), machines);
+}
+
 /// Runs a command in the one workspace there is, from the shell.
 fn shell(host: &TestHost, command: &str) -> String {
     host.cli_ok(&["exec", "survivor", "--", "sh", "-c", command]).trim().to_owned()
@@ -157,7 +180,9 @@ fn damaged_older_and_removed_state_files_lose_nothing() {
     std::fs::remove_file(&description).unwrap();
     let mut state = host.state();
     state["schema_version"] = json!(4);
-    state.as_object_mut().unwrap().remove("revision");
+    for field in ["revision", "checksum"] {
+        state.as_object_mut().unwrap().remove(field);
+    }
     std::fs::write(host.state_file(), state.to_string()).unwrap();
     assert_eq!(shell(&host, &lives), "two");
     assert_eq!(host.machines(), machines);
