@@ -100,6 +100,8 @@ pub enum AttachError {
     /// from its guest does that.
     #[error("process {pid} is the one that was started, but has changed its command line")]
     Altered { pid: i32 },
+    #[error(transparent)]
+    CommandLine(#[from] FileError),
     #[error("its sockets are in {}, which is not below vm.run_dir any more", run_dir.display())]
     Elsewhere { run_dir: PathBuf },
     #[error(transparent)]
@@ -421,12 +423,12 @@ impl Hypervisor {
         let process = Process::find(record)?.ok_or(AttachError::Gone)?;
         // The start time says that it is the recorded process; the command line says that this is what we think.
         let command_line = || strays::command_line_of(record.pid, spec.id, &spec.run_dir);
-        let mut says = command_line();
+        let mut says = command_line()?;
         if says == Says::Other {
             if tokio::time::timeout(NO_COMMAND_LINE, process.wait()).await.is_ok() {
                 return Err(AttachError::Gone);
             }
-            says = command_line();
+            says = command_line()?;
         }
         match says {
             Says::Machine => {}

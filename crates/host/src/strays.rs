@@ -107,9 +107,10 @@ pub(crate) enum Says {
 }
 
 /// Compares the command line of a process with what its machine was started with.
-pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Says {
-    let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    match marks(&cmdline) {
+pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Result<Says, FileError> {
+    let path = PathBuf::from(format!("/proc/{pid}/cmdline"));
+    let cmdline = fs::read(&path).map_err(FileError::at("read", &path))?;
+    Ok(match marks(&cmdline) {
         Some((found, dir)) if found == id && dir.file_name() == run_dir.file_name() => {
             let is_here = match (dir.parent(), run_dir.parent()) {
                 (Some(root), Some(ours)) => is_same_directory(root, ours),
@@ -118,7 +119,7 @@ pub(crate) fn command_line_of(pid: i32, id: WorkspaceId, run_dir: &Path) -> Says
             if is_here { Says::Machine } else { Says::Elsewhere(dir) }
         }
         Some(_) | None => Says::Other,
-    }
+    })
 }
 
 /// Reads our marks from a command line: the id and the run directory, if they are there and below `run_root`.
@@ -285,7 +286,7 @@ mod tests {
             while fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(command_line_of(pid, id, &run_dir), says);
+            assert_eq!(command_line_of(pid, id, &run_dir).unwrap(), says);
         }
     }
 

@@ -104,7 +104,11 @@ async fn a_machine_that_was_let_go_of_is_found_again_with_its_processes_alive() 
     assert!(matches!(host.hypervisor.attach(&spec, &later).await, Err(AttachError::Gone)));
     let mut other = spec.clone();
     other.id = agentiso_core::ids::WorkspaceId::random();
-    assert!(matches!(host.hypervisor.attach(&other, &record).await, Err(AttachError::Gone)));
+    let altered = host.hypervisor.attach(&other, &record).await;
+    assert!(matches!(altered, Err(AttachError::Altered { .. })), "it runs, and is not what was started");
+    let mut moved = spec.clone();
+    moved.run_dir = spec.run_dir.parent().unwrap().join("elsewhere").join(spec.id.short());
+    assert!(matches!(host.hypervisor.attach(&moved, &record).await, Err(AttachError::Elsewhere { .. })));
 
     let began = Instant::now();
     let machine = host.hypervisor.attach(&spec, &record).await.unwrap();

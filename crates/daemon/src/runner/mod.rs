@@ -2,8 +2,9 @@
 //!
 //! Others send requests through a bounded queue and wait for the answer; whoever stops waiting does not stop
 //! the work. [`task`] is the loop, [`birth`] makes a workspace or undoes it, [`recover`] decides what becomes
-//! of it after a restart, [`reach`] finds its machine again, [`steps`] are start, stop and destroy, [`snapshots`] what is done with those, [`setup`] the commands of
-//! a fork, [`import`] what is special about a workspace that comes from a file.
+//! of it after a restart, [`reach`] finds its machine again, [`steps`] are start, stop and destroy, [`snapshots`] what
+//! is done with those, [`setup`] the commands of a fork, [`import`] what is special about a workspace that comes from a
+//! file.
 
 mod birth;
 mod handle;

@@ -13,7 +13,18 @@ use crate::error::OpError;
 use crate::machines::{AttachFailure, Machine, MachineRecord};
 
 /// How long to leave a machine alone that could not be reached. Nothing tells when it can be.
-pub(super) const TRY_AGAIN: Duration = Duration::from_secs(5);
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// The same where the host lacks what is needed. Somebody has to mend it, and looking is work.
+const HOST_MENDED: Duration = Duration::from_secs(60);
+
+/// A machine that runs and cannot be reached.
+#[derive(Clone, Debug)]
+pub(super) struct OutOfReach {
+    record: MachineRecord,
+    /// Until it is tried again.
+    pub(super) pause: Duration,
+}
 
 impl Runner {
     /// What becomes of a machine that was looked for.
@@ -35,8 +46,12 @@ impl Runner {
                 self.live.send_replace(Live::Up(machine));
             }
             Err(AttachFailure::Gone) => {
+                let reason = match self.out_of_reach {
+                    Some(_) => "its machine ended while it could not be reached",
+                    None => "its machine ended while no daemon was running",
+                };
                 self.note_reach(None);
-                self.stopped(Some("its machine ended while no daemon was running".to_owned())).await;
+                self.stopped(Some(reason.to_owned())).await;
             }
             // The record says that the process is ours, and nothing but a break-in makes it another. What it is by now
             // must not go on.
@@ -46,18 +61,21 @@ impl Runner {
                 self.note_reach(None);
                 self.stopped(Some(format!("its machine was ended: {reason}"))).await;
             }
-            Err(AttachFailure::HostUnfit { reason } | AttachFailure::Unreachable { reason }) => {
-                if self.out_of_reach.is_none() {
-                    tracing::error!(workspace = %self.name, pid = record.pid, %reason, "it runs but cannot be reached; it is left running and tried again");
-                }
-                self.note_reach(Some((record, reason)));
-            }
+            Err(AttachFailure::HostUnfit { reason }) => self.missed(record, reason, HOST_MENDED),
+            Err(AttachFailure::Unreachable { reason }) => self.missed(record, reason, TRY_AGAIN),
         }
+    }
+
+    fn missed(&mut self, record: &MachineRecord, reason: String, pause: Duration) {
+        if self.out_of_reach.is_none() {
+            tracing::error!(workspace = %self.name, pid = record.pid, %reason, "it runs but cannot be reached; it is left running and tried again");
+        }
+        self.note_reach(Some((OutOfReach { record: record.clone(), pause }, reason)));
     }
 
     /// Looks for the machine once more, unless somebody wants something else of the workspace.
     pub(super) async fn try_to_reach(&mut self) {
-        let Some(record) = self.out_of_reach.clone() else { return };
+        let Some(OutOfReach { record, .. }) = self.out_of_reach.clone() else { return };
         let (shared, spec) = (Arc::clone(&self.shared), self.spec.clone());
         let found = tokio::select! {
             biased;
@@ -72,15 +90,16 @@ impl Runner {
     }
 
     /// Remembers, for everybody to see, that its machine cannot be reached, or that there is no such machine any more.
-    pub(super) fn note_reach(&mut self, missed: Option<(&MachineRecord, String)>) {
-        let (record, reason) = missed.map_or((None, None), |(record, reason)| (Some(record), Some(reason)));
-        let shown = reason.map(|reason| format!("it runs but cannot be reached: {reason}"));
-        if self.out_of_reach.as_ref() != record {
-            self.out_of_reach = record.cloned();
-            self.shared.change(|registry| {
-                registry.update(&self.id, |workspace| workspace.out_of_reach = shown);
-            });
+    pub(super) fn note_reach(&mut self, missed: Option<(OutOfReach, String)>) {
+        if self.out_of_reach.is_none() && missed.is_none() {
+            return;
         }
+        let (machine, reason) = missed.unzip();
+        self.out_of_reach = machine;
+        let shown = reason.map(|reason| format!("it runs but cannot be reached: {reason}"));
+        self.shared.change(|registry| {
+            registry.update(&self.id, |workspace| workspace.out_of_reach = shown);
+        });
     }
 
     /// Its machine runs and was not published: why, if that is known.

@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::birth::{self, Delivery, Seed};
 use super::handle::{Handle, Live, QUEUE_LENGTH, Reply, Request};
-use super::reach::TRY_AGAIN;
+use super::reach::OutOfReach;
 use super::recover::Recovery;
 use super::suspend::LOOK_AGAIN;
 use crate::error::OpError;
 use crate::machines::Progress;
-use crate::machines::{ExitReason, Machine, MachineRecord, MachineSpec};
+use crate::machines::{ExitReason, Machine, MachineSpec};
 use crate::registry::{Books, Lifetime, Place, Registry, Status, Workspace};
 use crate::shared::Shared;
 
@@ -36,7 +36,7 @@ pub(super) struct Runner {
     /// Whether its layers may be put in better order when there is nothing else to do.
     pub(super) untidy: bool,
     /// Its machine, while that runs and cannot be reached.
-    pub(super) out_of_reach: Option<MachineRecord>,
+    pub(super) out_of_reach: Option<OutOfReach>,
     pub(super) waiting: Option<Request>,
     pub(super) queue: mpsc::Receiver<Request>,
 }
@@ -122,6 +122,7 @@ impl Runner {
         loop {
             let machine = self.machine();
             let suspended = self.is_suspended();
+            let pause = self.out_of_reach.as_ref().map_or(Duration::MAX, |machine| machine.pause);
             let exited = async {
                 match &machine {
                     Some(machine) => machine.exited().await,
@@ -149,7 +150,7 @@ impl Runner {
                 }
                 () = ended.ended.cancelled() => return,
                 () = tokio::time::sleep(LOOK_AGAIN), if suspended => self.try_to_go_on().await,
-                () = tokio::time::sleep(TRY_AGAIN), if self.out_of_reach.is_some() => self.try_to_reach().await,
+                () = tokio::time::sleep(pause), if self.out_of_reach.is_some() => self.try_to_reach().await,
                 () = tokio::time::sleep(LEFT_ALONE), if self.untidy && !suspended => self.tidy().await,
             }
         }

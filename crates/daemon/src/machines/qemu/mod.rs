@@ -341,7 +341,8 @@ impl Machines for QemuMachines {
                     Err(AttachFailure::Altered { reason: error.to_string() })
                 }
                 Err(
-                    error @ (AttachError::Elsewhere { .. }
+                    error @ (AttachError::CommandLine(_)
+                    | AttachError::Elsewhere { .. }
                     | AttachError::Process(_)
                     | AttachError::Qmp(_)
                     | AttachError::Agent(_)),
