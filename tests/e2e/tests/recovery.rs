@@ -1,6 +1,7 @@
 //! What survives a kill -9, and what is cleaned up after one.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime};
 
@@ -143,6 +144,36 @@ fn frozen_machines_outlive_a_restart_with_their_memory() {
     eventually("the machine", Duration::from_secs(90), || info()["stop_reason"].is_null());
     assert_eq!(shell(&host, "cat /dev/shm/note"), "kept");
     assert_eq!(host.machines(), machines);
+}
+
+/// Overwrites the command line of a process, as whoever broke into it could.
+fn blank_command_line(pid: i32) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_ascii_whitespace().collect();
+    // Fields 48 and 49 of proc(5), of which the first two are before the bracket.
+    let [begin, end] = [45, 46].map(|at| fields[at].parse::<u64>().expect("an address"));
+    let memory =
+        std::fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/mem")).expect("its memory");
+    memory.write_all_at(&vec![b'x'; (end - begin) as usize], begin).expect("it is written");
+}
+
+#[test]
+fn disguised_machines_do_not_survive_a_restart() {
+    let host = host_or_skip!();
+    let first = host.client();
+    let ws = first.workspace_with(json!({"name": "survivor"}));
+    ws.sh("echo kept > /root/note; sync");
+    let machine = Process::open(host.machines()[0]).expect("the machine runs");
+    host.kill_daemon();
+    blank_command_line(machine.pid);
+    assert!(host.machines().is_empty(), "it is not recognised");
+    let next = adopt_all(&host);
+    machine.wait_gone(Duration::from_secs(60));
+    let info = || next.tool("workspace_info", json!({"workspace_id": "survivor"})).json();
+    eventually("the state turns", Duration::from_secs(20), || info()["state"] == "stopped");
+    assert!(info()["stop_reason"].as_str().expect("a reason").contains("command line"), "{}", info());
+    next.tool("workspace_start", json!({"workspace_id": "survivor"}));
+    assert_eq!(shell(&host, "cat /root/note"), "kept");
 }
 
 /// Runs a command in the one workspace there is, from the shell.

@@ -106,13 +106,10 @@ fn keep_aside_by(
         name.push(format!(".corrupt-{stamp}{suffix}"));
         let kept = PathBuf::from(name);
         // Not every file system has links.
-        let done = link(path, &kept).or_else(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Err(error),
-            _ => copy(path, &kept).map_err(|copied| match copied.kind() {
-                io::ErrorKind::AlreadyExists => copied,
-                _ => error,
-            }),
-        });
+        let done = match link(path, &kept) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => copy(path, &kept),
+            linked @ (Ok(()) | Err(_)) => linked,
+        };
         match done {
             Ok(()) => {
                 sync_directory(path)?;
