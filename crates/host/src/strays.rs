@@ -30,8 +30,17 @@ const KILL_DEADLINE: Duration = Duration::from_secs(20);
 const TEMPLATE_BUILD: &str = "t-";
 
 /// All that a machine has in its run directory, and the one of its network card in the other.
-const OWN_FILES: [&str; 8] =
-    ["qmp.sock", "agent.sock", "tty.sock", "net.sock", "qemu.pid", "console.log", "stderr.log", "s"];
+const OWN_FILES: [&str; 9] = [
+    "qmp.sock",
+    "agent.sock",
+    "tty.sock",
+    "net.sock",
+    "qemu.pid",
+    "console.log",
+    "stderr.log",
+    "stderr.pipe",
+    "s",
+];
 
 #[derive(Debug, Error)]
 pub enum StrayError {
