@@ -290,7 +290,7 @@ fn jailed(name: &'static str, found: String, paths: &Paths) -> Outcome {
         without if without.is_empty() => Outcome::ok(name, found),
         without => Outcome::note(
             name,
-            format!("{found}; but {} was started without one", without.join(", ")),
+            format!("{found}; started without one: {}", without.join(", ")),
             "agentiso stop NAME, then agentiso start NAME",
         ),
     }
