@@ -1,7 +1,7 @@
 //! `./x docs`: the documents against the repository.
 //!
 //! Relative links must lead somewhere, `./x` chores that a document names must exist, and so must the tests in
-//! docs/security.md and docs/contract.md. That the references of commands, configuration and tools match the code is
+//! docs/security.md, docs/contract.md and docs/limits.md. That the references of commands, configuration and tools match the code is
 //! tested beside that code; `--update` rewrites the generated ones.
 
 mod guards;

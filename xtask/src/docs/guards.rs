@@ -1,5 +1,5 @@
-//! docs/security.md and docs/contract.md against the code: every weakness has its line, every line of the contract names a
-//! test, and every test that is named is there.
+//! docs/security.md, docs/contract.md and docs/limits.md against the code: every weakness has its line, every line of the
+//! contract names a test, and every test that is named is there.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,6 +14,7 @@ const JOINTS_OF_A_TEST: usize = 3;
 
 const SECURITY: &str = "docs/security.md";
 const CONTRACT: &str = "docs/contract.md";
+const LIMITS: &str = "docs/limits.md";
 
 pub(super) fn problems(root: &Path) -> Result<Vec<String>> {
     let mut tests = HashSet::new();
@@ -21,7 +22,7 @@ pub(super) fn problems(root: &Path) -> Result<Vec<String>> {
         collect(&root.join(part), &mut tests)?;
     }
     let mut problems = Vec::new();
-    for document in [SECURITY, CONTRACT] {
+    for document in [SECURITY, CONTRACT, LIMITS] {
         let text =
             std::fs::read_to_string(root.join(document)).with_context(|| format!("reading {document}"))?;
         let missing = named_tests(&text).filter(|test| !tests.contains(*test));
