@@ -35,7 +35,9 @@ fuzz_target!(|data: &[u8]| {
     let _ = top.read_at(size - buffer.len() as u64, &mut buffer);
     let (Ok(()), Ok(bottom)) = (top.read_at(0, &mut buffer), Chain::open(&base)) else { return };
     let mut same = vec![0; buffer.len()];
-    let (Ok(()), Ok(difference)) = (bottom.read_at(0, &mut same), Difference::between(&bottom, &top, Watch::default())) else {
+    let (Ok(()), Ok(difference)) =
+        (bottom.read_at(0, &mut same), Difference::between(&bottom, &top, Watch::default()))
+    else {
         return;
     };
     assert!(difference.bytes() <= size);
