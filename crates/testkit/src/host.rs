@@ -34,6 +34,8 @@ pub struct HostOptions {
     pub privileged: bool,
     /// Who runs it, by number, if not the user who runs the test. Only root can say so.
     pub user: Option<u32>,
+    /// Whether it has a copy of the images and kernels that tests share: another build leaves files of its own there.
+    pub own_cache: bool,
 }
 
 /// Runs a program of root's that may do no more than anybody else with their own files. The kernel wants `setfcap` of root
@@ -58,6 +60,7 @@ impl Default for HostOptions {
             namespace: None,
             privileged: true,
             user: None,
+            own_cache: false,
         }
     }
 }
@@ -81,6 +84,9 @@ impl TestHost {
             Some(user) => user::settle(dir.path(), user, &binary(), test_cache().as_deref()),
             None => binary(),
         };
+        if let Some(cache) = test_cache().filter(|_| options.own_cache && options.user.is_none()) {
+            user::copy_cache(&cache, dir.path());
+        }
         let host = Self { dir, binary, options };
         std::fs::write(host.config_path(), host.config_text()).expect("the configuration is written");
         host
@@ -90,7 +96,8 @@ impl TestHost {
         let HostOptions { config, vcpus, memory_mb, disk_gb, max_workspaces, base_image, .. } = &self.options;
         let mut text = format!("[server]\nstate_file = \"{}\"\n", self.state_file().display());
         let _ = write!(text, "[storage]\nbase_image = \"{base_image}\"\n");
-        let own = self.options.user.map(|_| user::cache_below(self.dir()));
+        let has_own = self.options.own_cache || self.options.user.is_some();
+        let own = has_own.then(|| user::cache_below(self.dir()));
         if let Some(cache) = own.or_else(test_cache) {
             let _ = writeln!(text, "cache_dir = \"{}\"", cache.display());
         }

@@ -15,18 +15,23 @@ pub(crate) fn settle(dir: &Path, user: u32, binary: &Path, cache: Option<&Path>)
     let copy = dir.join("agentiso");
     std::fs::copy(binary, &copy).expect("the binary is copied");
     if let Some(cache) = cache {
-        std::fs::create_dir(cache_below(dir)).expect("a directory for the cache");
-        for part in BUILT {
-            let copied = Command::new("cp")
-                .args(["-r", "--sparse=always", "--no-preserve=mode"])
-                .args([cache.join(part), cache_below(dir).join(part)])
-                .status();
-            assert!(copied.is_ok_and(|status| status.success()), "{part} could not be copied");
-        }
+        copy_cache(cache, dir);
     }
     // The directory itself is private to whoever made it.
     chown(dir, Some(user), Some(user)).expect("root may give a directory away");
     copy
+}
+
+/// Gives the host a cache of its own, with what is built for everybody.
+pub(crate) fn copy_cache(cache: &Path, dir: &Path) {
+    std::fs::create_dir(cache_below(dir)).expect("a directory for the cache");
+    for part in BUILT {
+        let copied = Command::new("cp")
+            .args(["-r", "--sparse=always", "--no-preserve=mode"])
+            .args([cache.join(part), cache_below(dir).join(part)])
+            .status();
+        assert!(copied.is_ok_and(|status| status.success()), "{part} could not be copied");
+    }
 }
 
 pub(crate) fn cache_below(dir: &Path) -> PathBuf {

@@ -30,7 +30,7 @@ fn counts_on(ws: &TestWorkspace<'_>, pid: &str) {
 
 /// A host with machines that boot, each with the agent of the build that started it.
 fn options() -> HostOptions {
-    HostOptions { config: "[vm]\ntemplates = false\n".to_owned(), ..HostOptions::default() }
+    HostOptions { config: "[vm]\ntemplates = false\n".to_owned(), own_cache: true, ..HostOptions::default() }
 }
 
 /// What a list says that must not change.
@@ -233,7 +233,8 @@ fn machines_at_the_bridge_outlive_an_upgrade() {
     let internet = internet_or_skip!();
     let links =
         || internet.sh_at_host("ip -o link show | cut -d: -f2 | cut -d@ -f1 | grep -E 'aiso|br-' || true");
-    let mut host = host_or_skip!(internet.host_options("backend = \"bridge\"\n"));
+    let options = internet.host_options("backend = \"bridge\"\n");
+    let mut host = host_or_skip!(HostOptions { own_cache: true, ..options });
     let current = host.program().to_owned();
     host.switch_to(&older);
     let client = host.client();
