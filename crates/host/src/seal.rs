@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_left_alone() {
+    fn text_without_an_object_is_left_alone() {
         for text in ["", "[]", "{}", "7"] {
             assert_eq!((seal(text).as_str(), check(text)), (text, Seal::Absent));
         }
