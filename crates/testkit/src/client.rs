@@ -105,7 +105,13 @@ impl Client {
     pub fn request(&self, method: &str, params: Value) -> Pending {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, reply) = channel();
-        self.inbox.lock().expect("no panic with the inbox held").waiting.insert(id, sender);
+        {
+            // Nobody answers on a connection that has ended: dropping the sender says so at once.
+            let mut inbox = self.inbox.lock().expect("no panic with the inbox held");
+            if !inbox.closed {
+                inbox.waiting.insert(id, sender);
+            }
+        }
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         Pending { id, what: format!("{method} {}", brief(&params)), reply }
     }
@@ -251,7 +257,7 @@ impl Pending {
             .unwrap_or_else(|| panic!("{what}: no answer within {LONG:?}, or the server is gone"))
     }
 
-    /// `None` if no answer comes in time.
+    /// `None` if no answer comes in time, and at once when the connection ends.
     pub fn wait_for(&self, limit: Duration) -> Option<RpcReply> {
         let mut message = self.reply.recv_timeout(limit).ok()?;
         Some(match message.get_mut("error") {

@@ -179,6 +179,7 @@ impl Storm<'_> {
         } else if catch_unwind(AssertUnwindSafe(|| client.hang_up())).is_err() {
             self.unexpected("serve did not end after its client had hung up");
         }
+        self.settle(&client);
         true
     }
 }

@@ -4,7 +4,11 @@ mod daemon;
 mod disk;
 mod machines;
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+use agentiso_testkit::Client;
+use serde_json::json;
 
 use crate::growth::Growth;
 use crate::journal::Kind;
@@ -107,7 +111,7 @@ impl<'a> Storm<'a> {
         self.site.journal.find(Kind::Unexpected, "storm", text);
     }
 
-    /// Returns once the server answers; starts it if nobody else has.
+    /// Returns once the server answers, on every connection that did not end; starts it if nobody else has.
     fn wait_for_answer(&self) {
         let begun = Instant::now();
         loop {
@@ -115,6 +119,10 @@ impl<'a> Storm<'a> {
             if output.status.success() {
                 let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
                 self.site.journal.saw_workspaces(list.as_array().map_or(0, Vec::len));
+                for held in &self.site.connections {
+                    let held = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    held.iter().for_each(|client| self.settle(client));
+                }
                 return;
             }
             if begun.elapsed() > ANSWERS_WITHIN {
@@ -124,6 +132,14 @@ impl<'a> Storm<'a> {
                 return;
             }
             pause(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until a connection either answers or has ended for its client too. A client that learned of the end only after
+    /// the fault was over would have no explanation for it.
+    fn settle(&self, client: &Client) {
+        if client.request("ping", json!({})).wait_for(ANSWERS_WITHIN).is_none() && !client.is_closed() {
+            self.unexpected(&format!("a connection neither answered nor ended within {ANSWERS_WITHIN:?}"));
         }
     }
 }
