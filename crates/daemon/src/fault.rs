@@ -1,4 +1,4 @@
-//! Named steps at which a test can have the process die, as a crash or a power cut would.
+//! Named steps at which a test can have the process die, as a crash or a power cut would, or stand still.
 //!
 //! Without the feature `fault-injection` the calls are empty. Steps within what is done to one machine are in
 //! [`agentiso_host::fault`].

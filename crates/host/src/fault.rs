@@ -26,12 +26,17 @@ pub const VARIABLE: &str = "AGENTISO_FAULT";
 pub const SOCKET: &str = "AGENTISO_FAULT_SOCKET";
 
 /// The variable that names a file, which is looked for at every step and write, so that a test can choose the next fault
-/// while the process runs. It says `die STEP`, `ENOSPC WRITE` or `EIO WRITE`, and is removed before that happens.
+/// while the process runs. It says `die STEP`, `hold STEP SOCKET`, `ENOSPC WRITE` or `EIO WRITE`, and is removed before
+/// that happens. The socket of `hold` is one as [`SOCKET`] names.
 pub const FILE: &str = "AGENTISO_FAULT_FILE";
 
 /// The variable that names the one kind of jail that machines may get, so that a test has machines in a lesser one than
 /// its host could give.
 pub const JAIL: &str = "AGENTISO_FAULT_JAIL";
+
+/// A test that holds the process longer than this has forgotten it.
+#[cfg(feature = "fault-injection")]
+const HELD_AT_MOST: std::time::Duration = std::time::Duration::from_secs(120);
 
 #[cfg(feature = "fault-injection")]
 pub(crate) fn allows_jail(kind: &str) -> bool {
@@ -52,8 +57,10 @@ pub(crate) fn point(name: &str) {
 /// The process has come to a step.
 #[cfg(feature = "fault-injection")]
 pub fn reached(name: &str) {
-    if ordered(&["die"], name).is_some() {
-        std::process::abort();
+    match ordered(&["die", "hold"], name) {
+        None => {}
+        Some(("hold", socket)) => return hold(name, std::path::Path::new(&socket)),
+        Some(_) => std::process::abort(),
     }
     if std::env::var_os(VARIABLE).is_none_or(|wanted| wanted != name) {
         return;
@@ -70,32 +77,37 @@ pub fn write(name: &str) -> std::io::Result<()> {
     debug_assert!(WRITES.contains(&name), "{name} is not in the list of writes");
     let error = match ordered(&["ENOSPC", "EIO"], name) {
         None => return Ok(()),
-        Some("ENOSPC") => rustix::io::Errno::NOSPC,
+        Some(("ENOSPC", _)) => rustix::io::Errno::NOSPC,
         Some(_) => rustix::io::Errno::IO,
     };
     Err(error.into())
 }
 
-/// Which of these faults the file orders for this place. The order is carried out once: whoever removes the file does it.
+/// Which of these faults the file orders for this place, and what else it says. The order is carried out once: whoever
+/// removes the file does it.
 #[cfg(feature = "fault-injection")]
-fn ordered<'a>(faults: &[&'a str], place: &str) -> Option<&'a str> {
+fn ordered<'a>(faults: &[&'a str], place: &str) -> Option<(&'a str, String)> {
     carry_out(std::path::Path::new(&std::env::var_os(FILE)?), faults, place)
 }
 
 #[cfg(feature = "fault-injection")]
-fn carry_out<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Option<&'a str> {
+fn carry_out<'a>(file: &std::path::Path, faults: &[&'a str], place: &str) -> Option<(&'a str, String)> {
     let text = std::fs::read_to_string(file).ok()?;
-    let (fault, wanted) = text.trim().split_once(' ')?;
+    let (fault, rest) = text.trim().split_once(' ')?;
+    let (wanted, more) = rest.split_once(' ').unwrap_or((rest, ""));
     let fault = faults.iter().find(|known| **known == fault)?;
-    (wanted == place && std::fs::remove_file(file).is_ok()).then_some(fault)
+    (wanted == place && std::fs::remove_file(file).is_ok()).then(|| (*fault, more.to_owned()))
 }
 
-/// If no test listens, go on.
+/// Stands still until the test hangs up, which its end does too. If no test listens, go on.
 #[cfg(feature = "fault-injection")]
 fn hold(name: &str, socket: &std::path::Path) {
     use std::io::{Read as _, Write as _};
     let Ok(mut test) = std::os::unix::net::UnixStream::connect(socket) else { return };
-    let said = test.write_all(name.as_bytes()).and_then(|()| test.shutdown(std::net::Shutdown::Write));
+    let said = test
+        .set_read_timeout(Some(HELD_AT_MOST))
+        .and_then(|()| test.write_all(name.as_bytes()))
+        .and_then(|()| test.shutdown(std::net::Shutdown::Write));
     if said.is_ok() {
         let _ended_or_reset = test.read_to_end(&mut Vec::new());
     }
@@ -120,10 +132,37 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("fault");
         std::fs::write(&file, "ENOSPC ledger.write\n").unwrap();
-        let struck = |faults: &[&'static str], place| carry_out(&file, faults, place);
+        let struck = |faults: &[&'static str], place| carry_out(&file, faults, place).map(|(fault, _)| fault);
         assert_eq!(struck(&["ENOSPC", "EIO"], "files.write"), None, "another place");
         assert_eq!(struck(&["die"], "ledger.write"), None, "another fault");
         assert_eq!(struck(&["ENOSPC", "EIO"], "ledger.write"), Some("ENOSPC"));
         assert_eq!(struck(&["ENOSPC", "EIO"], "ledger.write"), None, "it is over");
+    }
+
+    #[test]
+    fn held_process_goes_on_after_the_hang_up() {
+        use std::io::Read as _;
+        let dir = tempfile::tempdir().unwrap();
+        let (file, socket) = (dir.path().join("fault"), dir.path().join("held by it"));
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::fs::write(&file, format!("hold stop.halted {}", socket.display())).unwrap();
+        let (fault, at) = carry_out(&file, &["die", "hold"], "stop.halted").unwrap();
+        assert_eq!((fault, at.as_str()), ("hold", socket.to_str().unwrap()));
+        let held = || {
+            let at = at.clone();
+            std::thread::spawn(move || hold("stop.halted", std::path::Path::new(&at)))
+        };
+        let process = held();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "stop.halted");
+        assert!(!process.is_finished());
+        drop(stream);
+        process.join().unwrap();
+        // Nobody took this one's call before the end.
+        let process = held();
+        drop(listener);
+        process.join().unwrap();
     }
 }

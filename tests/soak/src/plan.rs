@@ -95,6 +95,10 @@ pub(crate) enum Fault {
     StopDaemon,
     /// The daemon dies at a named step of this deed.
     DaemonAtStep(&'static str, Deed),
+    /// The machines that this deed is done to die while the daemon stands still at a named step of it.
+    MachineAtStep(&'static str, Deed),
+    /// The `serve` of a client dies while the daemon stands still at a named step of its deed.
+    ServeAtStep(&'static str, Deed),
     KillMachine,
     PauseMachine {
         secs: u64,
@@ -152,7 +156,9 @@ impl Fault {
             | Self::DaemonAtStep(..)
             | Self::JumpClock { .. }
             | Self::DamageLedger(_) => true,
-            Self::KillMachine
+            Self::MachineAtStep(..)
+            | Self::ServeAtStep(..)
+            | Self::KillMachine
             | Self::PauseMachine { .. }
             | Self::PauseDaemon { .. }
             | Self::KillServe
@@ -167,6 +173,8 @@ impl Fault {
             Self::KillDaemon => "daemon killed",
             Self::StopDaemon => "daemon stopped",
             Self::DaemonAtStep(..) => "daemon killed at a named step",
+            Self::MachineAtStep(..) => "QEMU killed at a named step",
+            Self::ServeAtStep(..) => "serve killed at a named step",
             Self::KillMachine => "QEMU killed",
             Self::PauseMachine { .. } => "QEMU paused (SIGSTOP)",
             Self::PauseDaemon { .. } => "daemon paused (SIGSTOP)",
@@ -227,6 +235,32 @@ const STEPS: [(&str, Deed); 42] = [
     ("destroy.erased", Deed::Destroy),
 ];
 
+/// Those of them at which no machine runs, or none that the clients or the ledger say is under way.
+const WITHOUT_MACHINE: [&str; 9] = [
+    "create.reserved",
+    "create.ledgered",
+    "create.saved",
+    "restore.halted",
+    "restore.switched",
+    "stop.halted",
+    "start.ledgered",
+    "destroy.halted",
+    "destroy.erased",
+];
+
+/// The tools whose calls pass a step.
+pub(crate) fn tools_at(step: &str) -> &'static [&'static str] {
+    match step.split('.').next().unwrap_or_default() {
+        "create" => &["workspace_create", "team"],
+        "fork" => &["workspace_fork", "swarm_run"],
+        "snapshot" | "restore" | "delete" => &["snapshot"],
+        "stop" => &["workspace_stop"],
+        "start" => &["workspace_start"],
+        "destroy" => &["workspace_destroy", "team", "swarm_run"],
+        _ => &[],
+    }
+}
+
 /// Where the daemon can be made to fail a write.
 const PLACES: [&str; 4] = ["ledger.write", "ledger.sync", "files.write", "files.sync"];
 
@@ -235,6 +269,8 @@ enum Draft {
     KillDaemon,
     StopDaemon,
     Step,
+    MachineStep,
+    ServeStep,
     KillMachine,
     PauseMachine,
     PauseDaemon,
@@ -246,10 +282,12 @@ enum Draft {
     Damage,
 }
 
-const FAULTS: [(u64, Draft); 11] = [
+const FAULTS: [(u64, Draft); 13] = [
     (5, Draft::KillDaemon),
     (1, Draft::StopDaemon),
     (10, Draft::Step),
+    (6, Draft::MachineStep),
+    (5, Draft::ServeStep),
     (8, Draft::KillMachine),
     (4, Draft::PauseMachine),
     (2, Draft::PauseDaemon),
@@ -291,8 +329,18 @@ impl Strikes {
             Draft::KillDaemon => Fault::KillDaemon,
             Draft::StopDaemon => Fault::StopDaemon,
             Draft::Step => {
-                let (step, deed) = STEPS[usize::try_from(rng.below(STEPS.len() as u64)).unwrap_or(0)];
+                let (step, deed) = rng.one_of(&STEPS);
                 Fault::DaemonAtStep(step, deed)
+            }
+            Draft::MachineStep => {
+                let has_machine = |(step, _): &(&str, Deed)| !WITHOUT_MACHINE.contains(step);
+                let steps: Vec<_> = STEPS.into_iter().filter(has_machine).collect();
+                let (step, deed) = rng.one_of(&steps);
+                Fault::MachineAtStep(step, deed)
+            }
+            Draft::ServeStep => {
+                let (step, deed) = rng.one_of(&STEPS);
+                Fault::ServeAtStep(step, deed)
             }
             Draft::KillMachine => Fault::KillMachine,
             Draft::PauseMachine => Fault::PauseMachine { secs: 1 + rng.below(6) },
@@ -302,11 +350,11 @@ impl Strikes {
             Draft::Fill => Fault::FillDisk { secs: 2 + rng.below(6) },
             Draft::Write => Fault::WriteError {
                 errno: if rng.below(2) == 0 { "ENOSPC" } else { "EIO" },
-                place: PLACES[usize::try_from(rng.below(PLACES.len() as u64)).unwrap_or(0)],
+                place: rng.one_of(&PLACES),
             },
             Draft::Clock => {
                 const DAY: i64 = 86_400;
-                Fault::JumpClock { secs: [60, DAY, 400 * DAY][usize::try_from(rng.below(3)).unwrap_or(0)] }
+                Fault::JumpClock { secs: rng.one_of(&[60, DAY, 400 * DAY]) }
             }
             Draft::Damage => Fault::DamageLedger(if rng.below(2) == 0 { Damage::Byte } else { Damage::Half }),
         };
@@ -361,6 +409,23 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn every_step_is_passed_by_a_tool() {
+        assert!(STEPS.iter().all(|(step, _)| !tools_at(step).is_empty()));
+        assert!(tools_at("other.step").is_empty());
+    }
+
+    #[test]
+    fn machines_die_only_where_there_are_some() {
+        assert!(WITHOUT_MACHINE.iter().all(|step| STEPS.iter().any(|(known, _)| known == step)));
+        let of_machines = strikes(1).into_iter().filter_map(|strike| {
+            let Fault::MachineAtStep(step, _) = strike.fault else { return None };
+            Some(step)
+        });
+        let drawn: BTreeSet<&str> = of_machines.collect();
+        assert!(drawn.len() > 10 && drawn.iter().all(|step| !WITHOUT_MACHINE.contains(step)), "{drawn:?}");
     }
 
     #[test]

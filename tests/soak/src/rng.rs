@@ -27,6 +27,11 @@ impl Rng {
         self.draw() % limit
     }
 
+    /// One of several that are not none, each as often.
+    pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::try_from(self.below(choices.len() as u64)).unwrap_or(0)]
+    }
+
     /// One of several, each as often as its weight says.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> T {
         let total: u64 = choices.iter().map(|(weight, _)| weight).sum();

@@ -34,6 +34,8 @@ pub(crate) struct Site {
     pub(crate) gate: RwLock<()>,
     /// The clients' connections, so that the storm can end them.
     pub(crate) connections: Vec<Mutex<Option<Arc<Client>>>>,
+    /// What each client waits for.
+    pub(crate) calls: Vec<Mutex<Option<Call>>>,
     /// The names of all workspaces that each client is sure to own, and the first digits of their ids.
     pub(crate) owned: Vec<Mutex<BTreeMap<String, String>>>,
     /// Whether each client's session has taken over all that the client owns.
@@ -42,6 +44,15 @@ pub(crate) struct Site {
     pub(crate) ledger_was_lost: AtomicBool,
     pub(crate) deadline: Instant,
     over: AtomicBool,
+}
+
+/// A call of a tool that was not answered yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) tool: String,
+    /// The first digits of the id of the workspace that it is about.
+    pub(crate) machine: Option<String>,
+    pub(crate) makes_machines: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +98,7 @@ impl Site {
             weather: Weather::default(),
             gate: RwLock::new(()),
             connections: (0..settings.clients).map(|_| Mutex::new(None)).collect(),
+            calls: (0..settings.clients).map(|_| Mutex::new(None)).collect(),
             owned: (0..settings.clients).map(|_| Mutex::new(BTreeMap::new())).collect(),
             has_adopted: (0..settings.clients).map(|_| AtomicBool::new(false)).collect(),
             ledger_was_lost: AtomicBool::new(false),
@@ -102,6 +114,11 @@ impl Site {
     /// Ends the run before its time.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
+    }
+
+    /// Notes what a client waits for.
+    pub(crate) fn awaits(&self, client: usize, call: Option<Call>) {
+        *self.calls[client].lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
     pub(crate) fn own(&self, client: usize, name: &str, short: &str) {

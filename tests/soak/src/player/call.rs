@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Player;
 use crate::journal::Kind;
-use crate::site::pause;
+use crate::site::{Call, pause};
 use crate::weather::Trouble;
 
 /// No call may take longer, under emulation on a busy host.
@@ -91,6 +91,9 @@ impl Player<'_> {
         let Some(client) = self.connection() else { return Answer::Cut };
         let sent = Instant::now();
         self.acted |= !LOOKS.contains(&tool);
+        let machine = about.machine.map(str::to_owned);
+        let call = Call { tool: tool.to_owned(), machine, makes_machines: about.makes_machines };
+        self.site.awaits(self.index, Some(call));
         let pending = client.start_tool(tool, arguments.clone());
         let reply = loop {
             if let Some(reply) = pending.wait_for(LOOK_EVERY) {
@@ -104,6 +107,7 @@ impl Player<'_> {
                 break None;
             }
         };
+        self.site.awaits(self.index, None);
         let took = sent.elapsed();
         let words = format!("{tool} {}", brief(&arguments.to_string()));
         let Some(reply) = reply else {

@@ -15,7 +15,7 @@ use crate::rng::pick;
 use crate::site::pause;
 use crate::weather::Spell;
 
-/// For a client to come to the step at which the daemon is to die, or to the write that is to fail.
+/// For a client to come to the step at which something is to end, or to the write that is to fail.
 const REACHED_WITHIN: Duration = Duration::from_secs(24);
 
 /// How often it is asked for within that time.
@@ -69,12 +69,7 @@ impl Storm<'_> {
         if !self.arm(&format!("die {step}")) {
             return false;
         }
-        // A client that cannot carry the deed out yet does what it needs for it first, so it is asked for again.
-        let ended = (0..ATTEMPTS).any(|_| {
-            self.site.weather.want(Some(deed));
-            daemon.ends_within(REACHED_WITHIN / ATTEMPTS)
-        });
-        self.site.weather.want(None);
+        let ended = self.ask_for(deed, |limit| daemon.ends_within(limit).then_some(())).is_some();
         // Whoever removes the order decides: the daemon carries it out, or nobody does any more.
         let obeys = !self.disarm();
         if obeys && !daemon.ends_within(GONE_WITHIN) {
@@ -84,6 +79,21 @@ impl Storm<'_> {
         }
         self.wait_for_answer();
         obeys
+    }
+
+    /// Asks the clients for a deed until something has come of it.
+    pub(super) fn ask_for<T>(
+        &self,
+        deed: Deed,
+        mut has_come: impl FnMut(Duration) -> Option<T>,
+    ) -> Option<T> {
+        // A client that cannot carry the deed out yet does what it needs for it first, so it is asked for again.
+        let came = (0..ATTEMPTS).find_map(|_| {
+            self.site.weather.want(Some(deed));
+            has_come(REACHED_WITHIN / ATTEMPTS)
+        });
+        self.site.weather.want(None);
+        came
     }
 
     pub(super) fn fail_write(&self, errno: &str, place: &str) -> bool {
@@ -102,7 +112,7 @@ impl Storm<'_> {
     }
 
     /// Tells the daemon where to fail next. It removes the file when it does.
-    fn arm(&self, text: &str) -> bool {
+    pub(super) fn arm(&self, text: &str) -> bool {
         let file = &self.site.fault_file;
         let temporary = file.with_extension("new");
         let armed = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, file));

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod disk;
+mod held;
 mod machines;
 
 use std::sync::PoisonError;
@@ -91,6 +92,8 @@ impl<'a> Storm<'a> {
             Fault::KillDaemon => self.kill_daemon(),
             Fault::StopDaemon => self.stop_daemon(),
             Fault::DaemonAtStep(step, deed) => self.kill_daemon_at(step, deed),
+            Fault::MachineAtStep(step, deed) => self.kill_machine_at(step, deed),
+            Fault::ServeAtStep(step, deed) => self.kill_serve_at(step, deed, strike.choice),
             Fault::KillMachine => self.kill_machine(strike.choice),
             Fault::PauseMachine { secs } => self.pause_machine(strike.choice, Duration::from_secs(secs)),
             Fault::PauseDaemon { secs } => self.pause_daemon(Duration::from_secs(secs)),
