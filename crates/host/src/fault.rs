@@ -16,7 +16,8 @@ pub const POINTS: [&str; 8] = [
 ];
 
 /// The writes that can be made to fail.
-pub const WRITES: [&str; 5] = ["ledger.write", "ledger.sync", "files.write", "files.sync", "transfer.sync"];
+pub const WRITES: [&str; 7] =
+    ["ledger.write", "ledger.sync", "files.write", "files.sync", "transfer.sync", "mail.write", "mail.sync"];
 
 /// The variable that names the step.
 pub const VARIABLE: &str = "AGENTISO_FAULT";

@@ -262,7 +262,13 @@ pub(crate) fn tools_at(step: &str) -> &'static [&'static str] {
 }
 
 /// Where the daemon can be made to fail a write.
-const PLACES: [&str; 4] = ["ledger.write", "ledger.sync", "files.write", "files.sync"];
+const PLACES: [&str; 6] =
+    ["ledger.write", "ledger.sync", "files.write", "files.sync", "mail.write", "mail.sync"];
+
+/// Whether a place belongs to the mail of teams, which no machine needs.
+pub(crate) fn is_of_mail(place: &str) -> bool {
+    place.starts_with("mail.")
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Draft {

@@ -27,8 +27,10 @@ pub(crate) enum Spell {
     },
     /// The host's disk has no room.
     FullDisk,
-    /// A write of the daemon fails.
+    /// A write of the daemon fails, to the ledger or to a file that describes a disk.
     WriteError,
+    /// A write of the daemon to the mail of a team fails.
+    MailError,
 }
 
 /// What a call was about when it failed.
@@ -75,6 +77,9 @@ const OF_FULL_DISKS: [&str; 9] = [
 const OF_WRITES: [&str; 5] =
     ["no_space", "state_not_saved", "snapshot_failed", "destroy_failed", "fork_failed"];
 
+/// What a call may say if a write to an inbox failed. Machines have no part in it.
+const OF_MAIL: [&str; 2] = ["no_space", "mail_not_stored"];
+
 /// What a call that starts a machine may say besides: the file was one of those that a start writes.
 const OF_WRITES_AT_START: &str = "boot_failed";
 
@@ -96,7 +101,13 @@ impl Spell {
                 let starts = trouble.makes_machines || trouble.starts_machine;
                 OF_WRITES.contains(&code) || starts && code == OF_WRITES_AT_START
             }
-            (Self::Pause | Self::Machine { .. } | Self::FullDisk | Self::WriteError, None)
+            (Self::MailError, Some(code)) => {
+                OF_MAIL.contains(&code) && trouble.machine.is_none() && !trouble.makes_machines
+            }
+            (
+                Self::Pause | Self::Machine { .. } | Self::FullDisk | Self::WriteError | Self::MailError,
+                None,
+            )
             | (Self::Connection(_) | Self::Pause, Some(_)) => false,
         }
     }
@@ -107,7 +118,12 @@ impl Spell {
             Self::Machine { short, is_known } => {
                 machine == Some(short.as_str()) || makes_machines && !is_known
             }
-            Self::Restart | Self::Pause | Self::Connection(_) | Self::FullDisk | Self::WriteError => false,
+            Self::Restart
+            | Self::Pause
+            | Self::Connection(_)
+            | Self::FullDisk
+            | Self::WriteError
+            | Self::MailError => false,
         }
     }
 }
@@ -198,7 +214,7 @@ impl Weather {
             || self.any_since(since, |spell| match spell {
                 Spell::Restart | Spell::Pause | Spell::FullDisk | Spell::WriteError => true,
                 Spell::Machine { .. } => spell.is_about(Some(machine), makes_machines),
-                Spell::Connection(_) => false,
+                Spell::Connection(_) | Spell::MailError => false,
             })
     }
 
@@ -283,6 +299,20 @@ mod tests {
         assert!(weather.explains(&start, since));
         let _disk = weather.begin(Spell::FullDisk);
         assert!(weather.explains(&trouble(Some("guest_silent"), Some("aaaa")), since));
+    }
+
+    #[test]
+    fn failed_mail_explains_only_mail() {
+        let weather = Weather::default();
+        let since = Instant::now();
+        let _mail = weather.begin(Spell::MailError);
+        assert!(weather.explains(&trouble(Some("mail_not_stored"), None), since));
+        assert!(weather.explains(&trouble(Some("no_space"), None), since));
+        assert!(!weather.explains(&trouble(Some("no_space"), Some("aaaa")), since), "it was about a machine");
+        assert!(!weather.explains(&trouble(Some("state_not_saved"), None), since));
+        assert!(!weather.could_affect("aaaa", true, since) && !weather.writes_failed_since(since));
+        drop(weather.begin(Spell::WriteError));
+        assert!(!weather.explains(&trouble(Some("mail_not_stored"), Some("aaaa")), since));
     }
 
     #[test]

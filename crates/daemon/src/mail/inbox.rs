@@ -42,22 +42,22 @@ pub(super) struct Written {
 
 /// What a member is given; it is not given again.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) results: Vec<TaskResult>,
-    pub(crate) results_left: usize,
-    pub(crate) pending: usize,
+pub struct Taken {
+    pub messages: Vec<Message>,
+    pub results: Vec<TaskResult>,
+    pub results_left: usize,
+    pub pending: usize,
 }
 
 /// A task that is about to be carried out.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    pub(crate) message_id: Uuid,
-    pub(crate) assignment: Assignment,
+pub struct Begun {
+    pub message_id: Uuid,
+    pub assignment: Assignment,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub struct Inbox {
     log: Log,
     contents: Contents,
     /// Whether the file has been read.
@@ -70,6 +70,11 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    /// The inbox of a file, without a daemon.
+    pub fn at(path: PathBuf) -> Self {
+        Self::new(path, Lent::default())
+    }
+
     pub(super) fn new(path: PathBuf, lent: Lent) -> Self {
         Self {
             log: Log::new(path),
@@ -122,7 +127,8 @@ impl Inbox {
         self.log.remove().map_err(|source| self.failed(source))
     }
 
-    pub(crate) fn pending(&self) -> &[Task] {
+    /// Tasks that wait or run, as far as the file has been read.
+    pub fn pending(&self) -> &[Task] {
         self.contents.tasks.pending()
     }
 
@@ -147,6 +153,13 @@ impl Inbox {
         }
         entries.push(Entry::Message(message));
         Ok((self.write(&entries)?, displaced.len()))
+    }
+
+    /// Puts a message in: how many others gave way to it.
+    pub fn put(&mut self, message: &Message) -> Result<usize, MailStoreError> {
+        let (written, displaced) = self.write_message(message)?;
+        self.commit(written);
+        Ok(displaced)
     }
 
     /// Whether a task fits, or the result of one that cannot be understood.
@@ -197,7 +210,7 @@ impl Inbox {
     }
 
     /// Takes the oldest messages and results, so many of each.
-    pub(crate) fn take(&mut self, limit: usize) -> Result<Taken, MailStoreError> {
+    pub fn take(&mut self, limit: usize) -> Result<Taken, MailStoreError> {
         self.load()?;
         let mail = self.free_mail(limit);
         let results = self.contents.tasks.results().take(limit);
@@ -210,7 +223,7 @@ impl Inbox {
     }
 
     /// Copies of all messages that nobody has been lent. They stay until they are removed.
-    pub(crate) fn lend(&mut self) -> Result<Vec<Message>, MailStoreError> {
+    pub fn lend(&mut self) -> Result<Vec<Message>, MailStoreError> {
         self.load()?;
         let ids = self.free_mail(usize::MAX);
         let messages = self.read_each(&ids, Head::into_message)?;
@@ -231,7 +244,7 @@ impl Inbox {
     }
 
     /// Writes down that the next task begins, unless the machine has enough to do.
-    pub(crate) fn begin(&mut self) -> Result<Option<Begun>, MailStoreError> {
+    pub fn begin(&mut self) -> Result<Option<Begun>, MailStoreError> {
         self.load()?;
         while let Some(next) = self.contents.tasks.next() {
             let (message_id, task_id) = (next.message_id, next.task_id.clone());
@@ -254,7 +267,7 @@ impl Inbox {
     }
 
     /// A task has ended. False if there is none.
-    pub(crate) fn end(&mut self, message_id: Uuid, outcome: Outcome) -> Result<bool, MailStoreError> {
+    pub fn end(&mut self, message_id: Uuid, outcome: Outcome) -> Result<bool, MailStoreError> {
         self.load()?;
         let Some(task_id) = self.task_id(&message_id) else { return Ok(false) };
         self.enter(&[Entry::Result(&TaskResult::new(task_id, message_id, outcome))])?;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn open(path: &Path) -> Inbox {
-    let mut inbox = Inbox::new(path.into(), Lent::default());
+    let mut inbox = Inbox::at(path.into());
     inbox.load().unwrap();
     inbox
 }
@@ -25,8 +25,7 @@ fn message(from: &str, content: &str) -> Message {
 }
 
 fn deliver(inbox: &mut Inbox, message: &Message) {
-    let (written, _) = inbox.write_message(message).unwrap();
-    inbox.commit(written);
+    inbox.put(message).unwrap();
 }
 
 fn assign(inbox: &mut Inbox, task_id: &str) -> Uuid {
@@ -207,7 +206,7 @@ fn device_file_is_refused() {
     let place = Place::new();
     fs::create_dir_all(place.path().parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/dev/zero", place.path()).unwrap();
-    let mut inbox = Inbox::new(place.path(), Lent::default());
+    let mut inbox = Inbox::at(place.path());
     assert!(matches!(inbox.load(), Err(MailStoreError::Io { .. })));
     fs::remove_file(place.path()).unwrap();
     inbox.load().unwrap();

@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use agentiso_host::fault;
+
 use super::frame::MAGIC;
 
 /// A frame in the file.
@@ -70,7 +72,7 @@ impl Log {
     pub(super) fn append(&mut self, frames: &[u8]) -> io::Result<()> {
         let at = self.len;
         let bytes = if at == 0 { [MAGIC, frames].concat() } else { frames.to_vec() };
-        let done = self.open().and_then(|file| file.write_all_at(&bytes, at).and_then(|()| file.sync_data()));
+        let done = self.open().and_then(|file| write_durably(file, &bytes, at));
         if done.is_err() {
             self.cut_back();
         }
@@ -112,8 +114,7 @@ impl Log {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&temporary)?;
-        file.write_all_at(bytes, 0)?;
-        file.sync_all()?;
+        write_durably(&file, bytes, 0)?;
         fs::rename(&temporary, &self.path)?;
         (self.file, self.len) = (Some(file), bytes.len() as u64);
         if let Err(error) = sync(parent(&self.path)) {
@@ -181,6 +182,14 @@ pub(super) fn read_all(path: &Path, most: u64) -> io::Result<Option<Bytes>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     Ok(Some(if bytes.len() as u64 > most { Bytes::TooMany } else { Bytes::All(bytes) }))
+}
+
+/// A file's length is part of what is synced.
+fn write_durably(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    fault::write("mail.write")?;
+    file.write_all_at(bytes, at)?;
+    fault::write("mail.sync")?;
+    file.sync_data()
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

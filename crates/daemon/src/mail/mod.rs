@@ -20,6 +20,6 @@ mod inbox;
 mod log;
 mod store;
 
-pub(crate) use inbox::Inbox;
+pub use inbox::{Begun, Inbox, Taken};
 pub(crate) use store::{DeliverError, Delivered, MailStore, Slot, deliver};
 pub use store::{MailCounts, MailStoreError, count};

@@ -10,6 +10,9 @@ use crate::site::pause;
 
 const MEMBERS: [&str; 2] = ["ann", "bob"];
 
+/// What says that an inbox is as it was before the call.
+const NOT_STORED: [&str; 2] = ["no_space", "mail_not_stored"];
+
 const UNDONE_WITHIN: Duration = Duration::from_secs(120);
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -90,9 +93,11 @@ impl Player<'_> {
         let [from, to] = MEMBERS;
         let arguments =
             json!({"action": "message", "name": team.name, "agent": from, "to": to, "content": content});
-        let is_sure = self.ask_team(&arguments).is_done();
-        if let Some(team) = &mut self.team {
-            team.mail.push((content, is_sure));
+        let answer = self.ask_team(&arguments);
+        if let Some(team) = &mut self.team
+            && !changed_nothing(&answer)
+        {
+            team.mail.push((content, answer.is_done()));
         }
     }
 
@@ -115,7 +120,11 @@ impl Player<'_> {
     pub(super) fn receive(&mut self) {
         let Some(team) = &self.team else { return };
         let arguments = json!({"action": "receive", "name": team.name, "agent": MEMBERS[1], "limit": 100});
-        let Some(result) = self.ask_team(&arguments).done() else {
+        let answer = self.ask_team(&arguments);
+        if changed_nothing(&answer) {
+            return;
+        }
+        let Some(result) = answer.done() else {
             // What was handed out with the answer that never came is gone, as the contract has it.
             if let Some(team) = &mut self.team {
                 team.mail.iter_mut().for_each(|(_, is_sure)| *is_sure = false);
@@ -135,6 +144,10 @@ impl Player<'_> {
             self.lost(&format!("mail of team {name}: {difference}"));
         }
     }
+}
+
+fn changed_nothing(answer: &Answer) -> bool {
+    NOT_STORED.iter().any(|code| answer.is_refused_as(code))
 }
 
 /// What was received must be what was sent, in order; what is not sure may be missing.

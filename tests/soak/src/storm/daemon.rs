@@ -10,7 +10,7 @@ use agentiso_testkit::Process;
 use rustix::process::Signal;
 
 use super::{LOOK_EVERY, Storm};
-use crate::plan::{Damage, Deed};
+use crate::plan::{Damage, Deed, is_of_mail};
 use crate::rng::pick;
 use crate::site::pause;
 use crate::weather::Spell;
@@ -97,17 +97,22 @@ impl Storm<'_> {
     }
 
     pub(super) fn fail_write(&self, errno: &str, place: &str) -> bool {
-        let _spell = self.site.weather.begin(Spell::WriteError);
+        // A snapshot passes all places but those of mail. A client without a team makes one first.
+        let (spell, deed) = match is_of_mail(place) {
+            true => (Spell::MailError, Deed::Team),
+            false => (Spell::WriteError, Deed::SnapshotDisk),
+        };
+        let _spell = self.site.weather.begin(spell);
         if !self.arm(&format!("{errno} {place}")) {
             return false;
         }
-        // A snapshot passes all places that can be made to fail.
-        self.site.weather.want(Some(Deed::SnapshotDisk));
-        let begun = Instant::now();
-        while self.site.fault_file.exists() && begun.elapsed() < REACHED_WITHIN {
-            pause(LOOK_EVERY);
-        }
-        self.site.weather.want(None);
+        self.ask_for(deed, |limit| {
+            let begun = Instant::now();
+            while self.site.fault_file.exists() && begun.elapsed() < limit {
+                pause(LOOK_EVERY);
+            }
+            (!self.site.fault_file.exists()).then_some(())
+        });
         !self.disarm()
     }
 
