@@ -12,6 +12,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::qcow2_lock::refuse_written;
@@ -147,6 +149,15 @@ pub fn create_overlay(path: &Path, backing_file: &str, virtual_size: u64) -> Res
     // The L1 table is zeroes, which is what the hole at the end of the file reads as.
     file.set_len(tables.clusters * CLUSTER)?;
     Ok(())
+}
+
+/// Gives the first cluster, most of which is a hole, its room on the disk, for whoever writes it as a whole later.
+pub(crate) fn reserve_header(file: &File) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, CLUSTER) {
+        // Such a file system promises no room to anybody.
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Lets a layer refer to another file. A crash leaves the old name or the new one.

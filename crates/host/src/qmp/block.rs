@@ -8,7 +8,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::client::{QmpClient, QmpError};
 use super::given::{Access, open};
+use crate::disk::qcow2_header::reserve_header;
 use crate::disk::{Keyframe, LayerName, Merge};
+use crate::files::FileError;
 use crate::qemu::argv::{DISK_DEVICE, file_node, frozen_node, layer_note, qcow2_node};
 
 /// The one merge that runs at a time.
@@ -32,6 +34,15 @@ pub(crate) fn node_name(layer: &Path) -> String {
 pub struct DiskNode {
     pub node: String,
     pub file: PathBuf,
+}
+
+/// Gives the headers of layers their room on the disk. At the end of a merge QEMU writes them anew, and (10.0.2) crashes if
+/// there is none.
+fn make_room(layers: &[PathBuf]) -> Result<(), FileError> {
+    layers.iter().try_for_each(|layer| {
+        let file = open(layer, Access::ReadWrite)?;
+        reserve_header(&file).map_err(FileError::at("reserve room in", layer))
+    })
 }
 
 impl QmpClient {
@@ -185,6 +196,7 @@ impl QmpClient {
         deadline: Duration,
     ) -> Result<(), QmpError> {
         let dir = merge.into.parent().unwrap_or(Path::new("/"));
+        make_room(&merge.above)?;
         let changed: Vec<&Path> = merge.above.iter().chain([&merge.into]).map(PathBuf::as_path).collect();
         let lent = self.lend(&changed).await?;
         let committed = self.commit(head, layer, into, merge, deadline).await;
@@ -231,7 +243,13 @@ impl QmpClient {
                 }
             }
         };
-        match tokio::time::timeout(deadline, ended).await {
+        let ended = tokio::select! {
+            // An end that was told counts even if QEMU went right after it.
+            biased;
+            ended = tokio::time::timeout(deadline, ended) => ended,
+            () = self.closed() => return Err(QmpError::Closed),
+        };
+        match ended {
             Ok(ended) => ended,
             Err(_elapsed) => {
                 // What has been merged so far does no harm: the chain reads the same at every moment.
@@ -287,7 +305,50 @@ fn unexpected(command: &str) -> QmpError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::UnixStream;
+
     use super::*;
+    use crate::disk::qcow2_header::{Header, create_overlay};
+
+    /// A QEMU that agrees to everything, and ends when it has agreed to a merge.
+    async fn ends_in_a_merge() -> QmpClient {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        tokio::spawn(async move {
+            let (reading, mut writing) = theirs.into_split();
+            let mut lines = BufReader::new(reading).lines();
+            writing.write_all(b"{\"QMP\":{}}\n").await.unwrap();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let command: Value = serde_json::from_str(&line).unwrap();
+                let answer = if command["execute"] == "query-fdsets" { json!([]) } else { json!({}) };
+                let answer = json!({"return": answer, "id": command["id"]});
+                writing.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+                if command["execute"] == "block-commit" {
+                    return;
+                }
+            }
+        });
+        QmpClient::over(ours).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn merge_notices_that_qemu_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let [into, child, above] = ["into", "child", "above"].map(|name| dir.path().join(name));
+        create_overlay(&above, "child", 1 << 30).unwrap();
+        let taken = || above.metadata().unwrap().blocks() * 512;
+        assert!(taken() < 1 << 16, "{}", taken());
+        let merge = Merge { child, into, above: vec![above.clone()], child_is_head: false, under_head: true };
+        let qmp = ends_in_a_merge().await;
+        let merged = qmp.commit_layer("head", ("child", "into"), &merge, Duration::from_secs(600));
+        let merged = tokio::time::timeout(Duration::from_secs(60), merged).await.expect("it ends at once");
+        assert!(matches!(merged, Err(QmpError::Closed)), "{merged:?}");
+        // QEMU would have found room to write the header of what lies above.
+        assert!(taken() >= 1 << 16, "{}", taken());
+        assert_eq!(Header::read(&above).unwrap().backing_file.as_deref(), Some("child"));
+    }
 
     #[test]
     fn a_node_that_qemu_opened_itself_is_known_by_its_path_however_it_is_told() {
