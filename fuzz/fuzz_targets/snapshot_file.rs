@@ -46,6 +46,7 @@ fuzz_target!(|data: &[u8]| {
             snapshot: SnapshotId::random(),
             host: None,
             jail: Jail::None,
+            cgroups: None,
         };
         let imported = carry::import(wanted, &Progress::silent(), &CancellationToken::new()).await;
         match imported {

@@ -1,10 +1,12 @@
 //! Control groups (v2): one for each machine, with limits of memory, threads and processor time and an equal share of the
-//! disks, so that a QEMU that leaks, or that its guest has taken over, cannot use up the host.
+//! disks, so that a QEMU that leaks, or that its guest has taken over, cannot use up the host. `qemu-img`, which reads files
+//! that may be hostile, has one for each run.
 //!
 //! ```text
 //! the daemon's own cgroup, which is its alone:
 //!   ├─ agentiso-daemon              the daemon: what has limits for its children has no processes itself
-//!   └─ agentiso-machine-MARK-NAME   one QEMU; memory.max, pids.max, cpu.max, io.weight
+//!   ├─ agentiso-machine-MARK-NAME   one QEMU; memory.max, pids.max, cpu.max, io.weight
+//!   └─ agentiso-machine-MARK-helper-NAME   one run of qemu-img; the same limits
 //! ```
 //!
 //! Only the daemon itself is ever moved, and only where it is alone; everywhere else there are no groups, and
@@ -16,12 +18,15 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::files::FileError;
 use crate::hex;
+use crate::jail::HELPER_DATA;
 use crate::qemu::argv::Shape;
 
 /// What a machine's group must limit.
@@ -32,6 +37,9 @@ const MORE_CONTROLLERS: [&str; 2] = ["cpu", "io"];
 
 const DAEMON: &str = "agentiso-daemon";
 const MACHINE: &str = "agentiso-machine-";
+
+/// What the name of a helper's group has where a machine's has its run directory, which never begins so.
+const HELPER: &str = "helper-";
 
 const PROCESSES: &str = "cgroup.procs";
 const CONTROL: &str = "cgroup.subtree_control";
@@ -49,8 +57,17 @@ const CPU_PERIOD: u64 = 100_000;
 /// Every machine has the same share of a disk that several want.
 const IO_WEIGHT: u64 = 100;
 
+/// A helper has half of a machine's: exports and imports take long anyway, and guests wait for every write.
+const HELPER_IO_WEIGHT: u64 = 50;
+
+/// A helper works in one loop.
+const HELPER_PROCESSORS: u64 = 1;
+
 /// Threads of QEMU beside its processors: up to 64 that read and write disks, and a few of its own for each of its tasks.
 const THREADS: u64 = 128;
+
+/// A helper that was killed is gone as soon as the kernel has taken its memory back, which is little.
+const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 pub enum CgroupError {
@@ -203,12 +220,24 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// Those that still have a machine in them stay, because the kernel removes none of these.
+    /// A group for one run of a program that answers and ends.
+    pub(crate) fn helper(&self) -> Result<Group, FileError> {
+        let name = uuid::Uuid::new_v4().simple();
+        let group = Group::make(&self.dir.join(format!("{}{HELPER}{name}", self.prefix)))?;
+        group.limit(&Limits::of_helper())?;
+        Ok(group)
+    }
+
+    /// Those that still have a machine in them stay, because the kernel removes none of these. A helper's answer has
+    /// nobody left to wait for it, so a helper that still runs is ended.
     fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&self.prefix) {
-                remove(&entry.path());
+            let name = entry.file_name();
+            let Some(own) = name.to_str().and_then(|name| name.strip_prefix(&self.prefix)) else { continue };
+            if own.starts_with(HELPER) {
+                end_processes(&entry.path());
             }
+            remove(&entry.path());
         }
     }
 }
@@ -218,6 +247,7 @@ struct Limits {
     memory_bytes: u64,
     threads: u64,
     processors: u64,
+    io_weight: u64,
 }
 
 impl Limits {
@@ -229,6 +259,18 @@ impl Limits {
             memory_bytes: (u64::from(shape.memory_mb) * 2 + OVERHEAD_MB) << 20,
             threads: u64::from(shape.vcpus) + THREADS,
             processors: u64::from(shape.vcpus) + MORE_PROCESSORS,
+            io_weight: IO_WEIGHT,
+        }
+    }
+
+    /// What its jail lets it allocate, and room for its code and for what it reads and writes: that is cache, which the
+    /// kernel takes back when it must.
+    fn of_helper() -> Self {
+        Self {
+            memory_bytes: HELPER_DATA + (OVERHEAD_MB << 20),
+            threads: THREADS,
+            processors: HELPER_PROCESSORS + MORE_PROCESSORS,
+            io_weight: HELPER_IO_WEIGHT,
         }
     }
 }
@@ -259,7 +301,7 @@ impl Group {
         write(&self.dir.join("memory.max"), &limits.memory_bytes.to_string())?;
         write(&self.dir.join("pids.max"), &limits.threads.to_string())?;
         self.limit_further("cpu.max", &format!("{} {CPU_PERIOD}", limits.processors * CPU_PERIOD))?;
-        self.limit_further("io.weight", &format!("default {IO_WEIGHT}"))
+        self.limit_further("io.weight", &format!("default {}", limits.io_weight))
     }
 
     /// Sets a limit whose controller the group need not have.
@@ -288,7 +330,7 @@ impl Drop for Group {
 pub(crate) struct Home(PathBuf);
 
 impl Home {
-    /// `None` if it is in none that was made for a machine.
+    /// `None` if it is in none that was made for a machine or a helper.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let dir = dir_of(pid).ok()?;
         dir.file_name()?.to_str()?.starts_with(MACHINE).then_some(Self(dir))
@@ -351,6 +393,30 @@ fn remove(dir: &Path) {
             tracing::debug!(cgroup = %dir.display(), %error, "not removed");
         }
         Ok(()) | Err(_) => {}
+    }
+}
+
+/// Kills what is in a group and waits until it is gone.
+fn end_processes(dir: &Path) {
+    let listed = fs::read_to_string(dir.join(PROCESSES)).unwrap_or_default();
+    let pids = listed.lines().filter_map(|line| line.parse().ok().and_then(Pid::from_raw));
+    let opened = pids.filter_map(|pid| {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Looked up after it was opened: a process that has this pid by now is in no group of ours.
+        let found = dir_of(pid.as_raw_nonzero().get().unsigned_abs()).ok()?;
+        (found == dir).then_some(pidfd)
+    });
+    let ending: Vec<_> = opened.collect();
+    for pidfd in &ending {
+        // It fails if the process has ended by itself.
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
+    }
+    let deadline = Instant::now() + KILL_DEADLINE;
+    for pidfd in &ending {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
+        // Whether it is gone shows when its group is removed.
+        let _ = rustix::event::poll(&mut fds, rustix::time::Timespec::try_from(left).ok().as_ref());
     }
 }
 

@@ -3,10 +3,18 @@
 
 use std::time::Duration;
 
+use agentiso_core::ids::SnapshotId;
+use agentiso_core::names::{ImageName, SnapshotName, WorkspaceName};
+use agentiso_core::resources::Resources;
 use agentiso_testkit::record_skip;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::process::{Exit, Launch, Priority};
+use crate::Progress;
+use crate::carry::{self, Import, Source, Target, export, import};
+use crate::command::Invocation;
+use crate::jail::{Cell, Jail};
+use crate::process::{Exit, Jailed, Launch, Priority};
 
 const US: u32 = 40;
 
@@ -130,6 +138,70 @@ async fn a_machine_enters_its_group_before_it_begins_and_has_limits_there() {
 }
 
 #[test]
+fn helper_group_has_limits_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    stand_in(dir.path(), "");
+    let groups = Cgroups::at(&Place::look(dir.path(), US).unwrap(), Path::new("/run/a")).unwrap();
+    let group = groups.helper().unwrap();
+    let name = group.dir.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with(&format!("{}helper-", groups.prefix)), "{name}");
+    assert_eq!(read(&group.dir.join("memory.max")), (2560_u64 << 20).to_string());
+    assert_eq!(read(&group.dir.join("pids.max")), "128");
+    // As the kernel shows a group that has these controllers as well.
+    for name in ["cpu.max", "io.weight"] {
+        fs::write(group.dir.join(name), "").unwrap();
+    }
+    group.limit(&Limits::of_helper()).unwrap();
+    assert_eq!(read(&group.dir.join("cpu.max")), "200000 100000");
+    assert_eq!(read(&group.dir.join("io.weight")), "default 50");
+    assert_ne!(groups.helper().unwrap().dir, group.dir, "two runs share no limit");
+}
+
+/// The stand-in shows where `qemu-img` was: directories with files in them are not removed as groups are.
+#[tokio::test]
+async fn exports_and_imports_run_in_groups() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (hierarchy, bench) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    stand_in(hierarchy.path(), "");
+    let groups = Cgroups::at(&Place::look(hierarchy.path(), US).unwrap(), Path::new("/run/a")).unwrap();
+    let entered = || {
+        let groups = fs::read_dir(hierarchy.path()).unwrap().flatten().filter(|entry| entry.path().is_dir());
+        groups.map(|group| read(&group.path().join(PROCESSES))).collect::<Vec<_>>()
+    };
+    let disk = bench.path().join("disk.qcow2");
+    let make = Invocation::new("qemu-img", MINUTE).args(["create", "-q", "-f", "qcow2"]);
+    if let Err(error) = make.arg(&disk).arg("1G").run().await {
+        return record_skip(&format!("qemu-img makes no disk: {error}"));
+    }
+    let jail = if rustix::process::geteuid().is_root() { Jail::Users } else { Jail::UserNamespace };
+    let source = Source { disk: &disk, memory: None, scratch: bench.path(), jail, cgroups: Some(&groups) };
+    let facts = carry::Facts {
+        workspace: WorkspaceName::parse("box").unwrap(),
+        snapshot: SnapshotName::parse("ready").unwrap(),
+        taken_at: jiff::Timestamp::UNIX_EPOCH,
+        resources: Resources { vcpus: 1, memory_mb: 256, disk_gb: 1 },
+        image: ImageName::parse("debian-minimal").unwrap(),
+        image_id: "id".to_owned(),
+        image_virtual_bytes: 1 << 30,
+        init_mode: "fast".to_owned(),
+    };
+    let target = Target { path: bench.path().join("file"), replace: false };
+    export(source, facts, &target, &Progress::silent()).await.unwrap();
+    assert_eq!(entered(), ["0"], "the program that reads the disk");
+
+    let wanted = Import {
+        file: &target.path,
+        directory: &bench.path().join("volume"),
+        snapshot: SnapshotId::random(),
+        host: None,
+        jail,
+        cgroups: Some(&groups),
+    };
+    import(wanted, &Progress::silent(), &CancellationToken::new()).await.unwrap();
+    assert_eq!(entered(), ["0", "0"], "and the one that checks it");
+}
+
+#[test]
 fn leftovers_are_those_of_this_daemon_that_nobody_is_in() {
     let dir = tempfile::tempdir().unwrap();
     stand_in(dir.path(), "");
@@ -150,11 +222,8 @@ fn leftovers_are_those_of_this_daemon_that_nobody_is_in() {
 /// The kernel itself, as far as a hierarchy without controllers goes: who is where, and when a group goes.
 #[tokio::test]
 async fn a_real_group_has_the_process_and_goes_with_it() {
-    let name = format!("{MACHINE}test-{}", uuid::Uuid::new_v4().simple());
-    let made = dir_of(std::process::id())
-        .map_err(|error| error.to_string())
-        .and_then(|own| Group::make(&own.join(&name)).map_err(|error| error.to_string()));
-    let group = match made {
+    let name = random(&format!("{MACHINE}test-"));
+    let group = match real_group(&name) {
         Ok(group) => group,
         Err(reason) => return record_skip(&format!("no cgroup can be made here: {reason}")),
     };
@@ -177,6 +246,74 @@ async fn a_real_group_has_the_process_and_goes_with_it() {
     assert!(!dir.exists(), "one that nobody entered goes as well");
 }
 
+/// A group as the kernel has them, or why there is none here.
+fn real_group(name: &str) -> Result<Group, String> {
+    let own = dir_of(std::process::id()).map_err(|error| error.to_string())?;
+    Group::make(&own.join(name)).map_err(|error| error.to_string())
+}
+
+fn random(prefix: &str) -> String {
+    format!("{prefix}{}", uuid::Uuid::new_v4().simple())
+}
+
+fn shell(script: &str) -> Jailed {
+    Jailed::new(Path::new("/bin/sh"), Duration::from_secs(60), Cell::open()).args(["-c", script])
+}
+
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn helper_group_goes_with_the_helper() {
+    let name = random(&format!("{MACHINE}test-{HELPER}"));
+    let group = match real_group(&name) {
+        Ok(group) => group,
+        Err(reason) => return record_skip(&format!("no cgroup can be made here: {reason}")),
+    };
+    let dir = group.dir.clone();
+    let said = shell("cat /proc/self/cgroup").in_group(Some(group)).run().await.unwrap();
+    assert!(said.lines().any(|line| line.starts_with("0::") && line.ends_with(&name)), "{said}");
+    assert!(!dir.exists(), "it has ended");
+
+    let group = Group::make(&dir).unwrap();
+    let running = tokio::spawn(shell("exec sleep 1000").in_group(Some(group)).run());
+    wait_until("the helper begins", || !read(&dir.join(PROCESSES)).is_empty()).await;
+    running.abort();
+    wait_until("nobody waits for it any more", || !dir.exists()).await;
+}
+
+/// What a daemon that was killed leaves: a helper that nobody waits for.
+#[tokio::test]
+async fn leftover_helpers_are_ended_with_their_groups() {
+    let Ok(own) = dir_of(std::process::id()) else {
+        return record_skip("this host has no cgroup v2 hierarchy");
+    };
+    let groups = Cgroups { dir: own, prefix: random(&format!("{MACHINE}test-")) };
+    let mut left = Vec::new();
+    for name in [HELPER, ""] {
+        let made = real_group(&random(&format!("{}{name}", groups.prefix)));
+        let group = match made {
+            Ok(group) => group,
+            Err(reason) => return record_skip(&format!("no cgroup can be made here: {reason}")),
+        };
+        let (dir, log) = (group.dir.clone(), tempfile::NamedTempFile::new().unwrap());
+        left.push((dir, launch(&["-c", "exec sleep 1000"], log.path(), Some(group))));
+    }
+    groups.remove_leftovers();
+    let [(helper, ended), (machine, running)] = &left[..] else { unreachable!() };
+    assert!(!helper.exists() && ended.has_exited());
+    assert!(machine.exists() && !running.has_exited(), "machines are looked for by others");
+    running.kill();
+    for (_, process) in &left {
+        process.wait().await;
+    }
+}
+
 fn launch(arguments: &[&str], log: &Path, group: Option<Group>) -> crate::process::Process {
     let launch = Launch {
         program: "/bin/sh".into(),
@@ -185,7 +322,7 @@ fn launch(arguments: &[&str], log: &Path, group: Option<Group>) -> crate::proces
         inherited: Vec::new(),
         priority: Priority::Ordinary,
         group,
-        cell: crate::jail::Cell::open(),
+        cell: Cell::open(),
     };
     launch.spawn().unwrap()
 }

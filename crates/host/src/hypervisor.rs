@@ -196,6 +196,11 @@ impl Hypervisor {
         }
     }
 
+    /// Where programs that work for machines get groups of their own.
+    pub(crate) fn cgroups(&self) -> Option<&Cgroups> {
+        self.inner.host.cgroups.as_ref()
+    }
+
     pub fn templates(&self) -> &Templates {
         &self.inner.templates
     }

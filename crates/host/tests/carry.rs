@@ -91,13 +91,14 @@ impl Bench {
 
     async fn export(&self, disk: &Path, replace: bool) -> Result<Exported, CarryError> {
         let target = Target { path: self.path("file"), replace };
-        let source = Source { disk, memory: None, scratch: self.0.path(), jail: jail() };
+        let source = Source { disk, memory: None, scratch: self.0.path(), jail: jail(), cgroups: None };
         export(source, facts(), &target, &Progress::silent()).await
     }
 
     async fn import(&self, snapshot: SnapshotId) -> Result<Imported, CarryError> {
         let (file, directory) = (self.path("file"), self.path("volume"));
-        let wanted = Import { file: &file, directory: &directory, snapshot, host: None, jail: jail() };
+        let wanted =
+            Import { file: &file, directory: &directory, snapshot, host: None, jail: jail(), cgroups: None };
         import(wanted, &Progress::silent(), &CancellationToken::new()).await
     }
 
@@ -251,7 +252,8 @@ async fn whoever_gives_up_finds_nothing_left() {
     cancel.cancel();
     let (file, directory) = (bench.path("file"), bench.path("volume"));
     let snapshot = SnapshotId::random();
-    let wanted = Import { file: &file, directory: &directory, snapshot, host: None, jail: jail() };
+    let wanted =
+        Import { file: &file, directory: &directory, snapshot, host: None, jail: jail(), cgroups: None };
     let error = import(wanted, &Progress::silent(), &cancel).await.unwrap_err();
     assert!(matches!(error, CarryError::Cancelled), "{error}");
     assert_eq!(bench.names(), before);

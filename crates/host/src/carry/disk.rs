@@ -8,6 +8,7 @@ use std::time::Duration;
 use agentiso_core::ids::WorkspaceId;
 
 use super::error::{CarryError, Flaw};
+use crate::cgroup::{Cgroups, Group};
 use crate::disk::qcow2_header::{Header, HeaderError};
 use crate::files::FileError;
 use crate::jail::{Cell, Jail, View, give_to, make_readable, take_back, uid_of};
@@ -34,8 +35,13 @@ const HEADER_LENGTH: usize = 104;
 
 /// Writes all that is seen through a layer into a file that needs no other. QEMU's program sees these files only: what
 /// a layer says it stands on was written by a QEMU, which may have been taken over.
-pub(super) async fn flatten(layer: &Path, into: &Path, jail: Jail) -> Result<(), CarryError> {
-    let (program, uid, mut cell) = tool(jail).map_err(CarryError::Convert)?;
+pub(super) async fn flatten(
+    layer: &Path,
+    into: &Path,
+    jail: Jail,
+    cgroups: Option<&Cgroups>,
+) -> Result<(), CarryError> {
+    let Tool { program, uid, mut cell, group } = Tool::find(jail, cgroups).map_err(CarryError::Convert)?;
     for layer in chain(layer) {
         make_readable(jail, &layer).map_err(|error| CarryError::Convert(error.into()))?;
         cell = cell.show(&layer, View::ReadOnly);
@@ -46,6 +52,7 @@ pub(super) async fn flatten(layer: &Path, into: &Path, jail: Jail) -> Result<(),
     // What cannot be read is reported by who reads the disk.
     let size = Header::read(layer).map_or(0, |header| header.virtual_size);
     let convert = Jailed::new(&program, CONVERT_DEADLINE, cell.show(into, View::Writable))
+        .in_group(group)
         .writes_up_to(size.saturating_add(size / TABLES).saturating_add(TABLES_AT_LEAST))
         .args(["convert", "-f", "qcow2", "-O", "qcow2", "-o", OPTIONS, "--"])
         .args([layer, into]);
@@ -55,24 +62,40 @@ pub(super) async fn flatten(layer: &Path, into: &Path, jail: Jail) -> Result<(),
 
 /// Whether a disk from elsewhere can be used: it refers to no other file, has no features that we or QEMU would have
 /// to trust it for, the expected size, and tables that hold together.
-pub(super) async fn check(disk: &Path, virtual_bytes: u64, jail: Jail) -> Result<(), Flaw> {
+pub(super) async fn check(
+    disk: &Path,
+    virtual_bytes: u64,
+    jail: Jail,
+    cgroups: Option<&Cgroups>,
+) -> Result<(), Flaw> {
     // The header first: QEMU is not to open a file that might lead it elsewhere.
     check_header(disk, virtual_bytes)?;
-    let (program, _, cell) = tool(jail).map_err(Flaw::Damaged)?;
+    let Tool { program, cell, group, .. } = Tool::find(jail, cgroups).map_err(Flaw::Damaged)?;
     make_readable(jail, disk).map_err(|error| Flaw::Damaged(error.into()))?;
     let check = Jailed::new(&program, CHECK_DEADLINE, cell.show(disk, View::ReadOnly))
+        .in_group(group)
         .args(["check", "-q", "-f", "qcow2", "--"])
         .args([disk]);
     check.run().await.map(drop).map_err(Flaw::Damaged)
 }
 
-/// `qemu-img`, with a user and a cell for one run of it.
-fn tool(jail: Jail) -> Result<(PathBuf, u32, Cell), JailedError> {
-    let program = which(Path::new(TOOL), std::env::var_os("PATH").as_deref())
-        .ok_or_else(|| JailedError::NotFound { program: TOOL.to_owned() })?;
-    let uid = uid_of(WorkspaceId::random());
-    let cell = Cell::new(jail, uid, &program);
-    Ok((program, uid, cell))
+/// `qemu-img`, with a user, a cell and, where there are any, a group for one run of it.
+struct Tool {
+    program: PathBuf,
+    uid: u32,
+    cell: Cell,
+    group: Option<Group>,
+}
+
+impl Tool {
+    fn find(jail: Jail, cgroups: Option<&Cgroups>) -> Result<Self, JailedError> {
+        let program = which(Path::new(TOOL), std::env::var_os("PATH").as_deref())
+            .ok_or_else(|| JailedError::NotFound { program: TOOL.to_owned() })?;
+        let uid = uid_of(WorkspaceId::random());
+        let cell = Cell::new(jail, uid, &program);
+        let group = cgroups.map(Cgroups::helper).transpose()?;
+        Ok(Self { program, uid, cell, group })
+    }
 }
 
 /// A layer and those below it, as far as they are in the same directory. What cannot be read ends it, and is reported by

@@ -12,6 +12,7 @@ use super::manifest::{FORMAT, Facts, Manifest, Member, MemberSize};
 use super::meter::Meter;
 use super::pack::{Sources, pack};
 use super::target::Target;
+use crate::cgroup::Cgroups;
 use crate::disk::{Qcow2Storage, Storage};
 use crate::files::{self, FileError};
 use crate::hypervisor::Hypervisor;
@@ -41,6 +42,8 @@ pub struct Source<'a> {
     pub scratch: &'a Path,
     /// What holds the program that reads the disk.
     pub jail: Jail,
+    /// Where that program gets a group of its own; `None`: it has none.
+    pub cgroups: Option<&'a Cgroups>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,7 @@ impl Hypervisor {
             memory: memory.as_deref(),
             scratch: &branch.data_dir,
             jail: self.facts().jail,
+            cgroups: self.cgroups(),
         };
         export(source, facts, target, progress).await
     }
@@ -94,7 +98,7 @@ pub async fn export(
     let memory = source.memory.map(inputs_of).transpose()?;
     progress.report("reading the disk", None);
     let disk = Scratch(source.scratch.join(format!(".export-{}.qcow2", uuid::Uuid::new_v4().simple())));
-    flatten(source.disk, &disk.0, source.jail).await?;
+    flatten(source.disk, &disk.0, source.jail, source.cgroups).await?;
     let mut sources = vec![(Member::Disk, disk.0.clone())];
     if let Some(memory) = source.memory {
         sources.push((Member::Ram, memory.join(template::RAM)));

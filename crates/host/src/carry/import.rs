@@ -14,6 +14,7 @@ use super::fresh::Fresh;
 use super::manifest::{Facts, Manifest};
 use super::meter::Meter;
 use super::unpack::{self, Places};
+use crate::cgroup::Cgroups;
 use crate::disk::{DISK_FILE, Qcow2Storage, Storage};
 use crate::files::{self, FileError};
 use crate::hypervisor::Hypervisor;
@@ -37,6 +38,8 @@ pub struct Import<'a> {
     pub host: Option<&'a HostInputs>,
     /// What holds the program that checks the disk.
     pub jail: Jail,
+    /// Where that program gets a group of its own; `None`: it has none.
+    pub cgroups: Option<&'a Cgroups>,
 }
 
 /// What a machine that is being made is to be unpacked from.
@@ -72,7 +75,8 @@ impl Hypervisor {
         let Arrival { file, snapshot, with_memory } = arrival;
         let host = with_memory.then(|| self.host_inputs());
         let jail = self.facts().jail;
-        let wanted = Import { file, directory: &spec.data_dir, snapshot, host, jail };
+        let wanted =
+            Import { file, directory: &spec.data_dir, snapshot, host, jail, cgroups: self.cgroups() };
         let mut imported = import(wanted, progress, cancel).await?;
         let (there, here) = (&imported.machine.init_mode, init_mode(spec.init_mode));
         if !imported.has_memory && there != here {
@@ -113,7 +117,9 @@ pub async fn import(
     tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(CarryError::Cancelled),
-        checked = disk::check(&places.disk, virtual_bytes, wanted.jail) => checked.map_err(|flaw| flawed(wanted.file, flaw))?,
+        checked = disk::check(&places.disk, virtual_bytes, wanted.jail, wanted.cgroups) => {
+            checked.map_err(|flaw| flawed(wanted.file, flaw))?;
+        }
     }
     let has_memory = manifest.has_memory() && warning.is_none() && wanted.host.is_some();
     // It runs to its end whatever becomes of us, so that what it makes is not made behind the back of its removal.

@@ -19,7 +19,7 @@ const FILES: u64 = 4096;
 const THREADS: u64 = 1024;
 
 /// Memory of a program that answers and ends. `qemu-img` needs a small part of it for tables of the largest disk.
-const HELPER_DATA: u64 = 2 << 30;
+pub(crate) const HELPER_DATA: u64 = 2 << 30;
 
 /// Its addresses: its threads reserve more of them than they use.
 const HELPER_SPACE: u64 = 16 << 30;

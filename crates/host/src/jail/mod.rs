@@ -26,6 +26,6 @@ pub use probe::{find, gives_users, of_process};
 pub use uid::uid_of;
 
 pub(crate) use cell::Prepared;
-pub(crate) use enter::enter;
+pub(crate) use enter::{HELPER_DATA, enter};
 pub(crate) use failure::{Failed, MESSAGE, Step};
 pub(crate) use files::{give_to, make_readable, readable_copy, take_back};

@@ -13,6 +13,7 @@ use tokio::net::unix::pipe;
 use super::birth::Birth;
 use super::handle::{Exit, Process};
 use super::spawn::{SpawnError, watch};
+use crate::cgroup::Group;
 use crate::files::FileError;
 use crate::jail::Cell;
 
@@ -63,6 +64,8 @@ pub struct Jailed {
     arguments: Vec<OsString>,
     deadline: Duration,
     cell: Cell,
+    /// Where it counts. Without one, where we do.
+    group: Option<Group>,
 }
 
 /// Ends the program when nobody waits for it any more.
@@ -79,13 +82,20 @@ impl Drop for Ending {
 impl Jailed {
     pub fn new(program: &Path, deadline: Duration, cell: Cell) -> Self {
         let cell = Cell { file_bytes: Some(0), ..cell };
-        Self { program: program.to_owned(), arguments: Vec::new(), deadline, cell }
+        Self { program: program.to_owned(), arguments: Vec::new(), deadline, cell, group: None }
     }
 
     /// For a program that makes a file: how large it may become.
     #[must_use]
     pub fn writes_up_to(mut self, bytes: u64) -> Self {
         self.cell.file_bytes = Some(bytes);
+        self
+    }
+
+    /// For a program that is to have a group of its own. The group goes with it.
+    #[must_use]
+    pub fn in_group(mut self, group: Option<Group>) -> Self {
+        self.group = group;
         self
     }
 
@@ -102,7 +112,7 @@ impl Jailed {
         let mut output = Output::new(pipe::Receiver::from_owned_fd(heard).map_err(failed)?);
         let birth =
             Birth::new(&self.program, &self.arguments, said, Vec::new(), &self.cell).map_err(failed)?;
-        let process = watch(birth.run(&self.program)?)?;
+        let process = watch(birth.in_group(self.group.as_ref()).run(&self.program)?)?;
         let mut ending = Ending(Some(process.clone()));
         let program = self.program.display().to_string();
         let exit = tokio::select! {
