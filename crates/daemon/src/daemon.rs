@@ -19,6 +19,7 @@ use crate::mcp_bridge::McpBridge;
 use crate::network::{Network, NetworkError};
 use crate::opening::{FoundMachines, Opening};
 use crate::pool;
+use crate::quarantined;
 use crate::registry::SessionKind;
 use crate::run_dir::{self, RunDirError, RunDirLock};
 use crate::runner::{self, Request, STOP_GRACE};
@@ -88,6 +89,7 @@ impl Daemon {
         recover_teams(&shared);
         shared.save().await?;
         shared.tasks.spawn(sweep::run(Arc::clone(&shared), leftovers));
+        quarantined::watch(&shared, &found);
         let made = Arc::clone(&shared);
         shared.tasks.spawn(async move {
             // The pool's machines come from the templates.

@@ -34,6 +34,7 @@ mod open_files;
 mod opening;
 mod own_log;
 mod pool;
+mod quarantined;
 mod registry;
 mod run_dir;
 mod runner;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentiso_e2e::internet::{HOST, Internet, METADATA, SERVER};
 use agentiso_e2e::internet_or_skip;
-use agentiso_testkit::{TestWorkspace, eventually, host_or_skip};
+use agentiso_testkit::{Process, TestWorkspace, eventually, host_or_skip};
 use serde_json::{Value, json};
 
 /// Links of the host that agentiso made.
@@ -70,6 +70,36 @@ fn a_workspace_at_the_bridge_reaches_what_it_was_allowed_to_through_a_killed_dae
     assert!(!links().contains("aiso"), "{}", links());
     test.stop_daemon();
     eventually("nothing is left", Duration::from_secs(20), || links().is_empty());
+}
+
+#[test]
+fn quarantined_machine_leaves_no_device_when_it_ends() {
+    let internet = internet_or_skip!();
+    let links = || links(&internet);
+    let test = host_or_skip!(internet.host_options(BRIDGE));
+    let client = test.client();
+    let ws = client.workspace_with(json!({"name": "kept"}));
+    policy(&ws, json!({"allow_domains": ["good.test"]}));
+    ws.sh("echo here > /root/note; sync");
+    let (ip, id) = (ws.created["ip"].as_str().unwrap().to_owned(), ws.id.clone());
+    let machine = Process::open(test.machines()[0]).expect("the machine runs");
+    test.kill_daemon();
+    std::fs::remove_file(test.state_file()).unwrap();
+    assert!(test.cli_ok(&["recover"]).contains(&id));
+    assert!(links().contains("aiso"), "it runs on: {}", links());
+
+    machine.kill();
+    eventually("its device goes", Duration::from_secs(20), || !links().contains("aiso"));
+    let neighbours = || internet.sh_at_host("ip neigh show dev br-agentiso nud permanent");
+    eventually("its address goes", Duration::from_secs(20), || !neighbours().contains(&ip));
+    assert_eq!(test.workspace_dirs(), 1);
+
+    test.cli_ok(&["recover", "kept"]);
+    test.cli_ok(&["start", "kept"]);
+    let fetched = format!("cat /root/note; perl -e '{}' good.test", FETCH.trim());
+    let told = test.cli_ok(&["exec", "kept", "--", "sh", "-c", &fetched]);
+    assert_eq!(told.trim(), "here\nthe page of good.test");
+    assert!(test.cli_ok(&["ps"]).contains(&ip));
 }
 
 #[test]

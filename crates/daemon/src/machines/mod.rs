@@ -385,6 +385,9 @@ pub trait Machines: fmt::Debug + Send + Sync + 'static {
     /// Ends such a machine and removes its sockets.
     fn end_stray<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), String>>;
 
+    /// Resolves when such a machine has ended. Whoever ends it, nothing but its process is touched.
+    fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()>;
+
     /// The snapshots that a workspace's disk itself knows, a parent before its children; `None` where there is no disk.
     /// Looks at files; not for an async task.
     fn disk_snapshots(&self, _spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {

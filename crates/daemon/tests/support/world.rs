@@ -603,6 +603,19 @@ impl Machines for Handle {
         .boxed()
     }
 
+    fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()> {
+        async move {
+            let mut exit = {
+                let mut exits = self.0.exits.lock().unwrap();
+                exits.entry(record.pid).or_insert_with(|| watch::channel(None).0).subscribe()
+            };
+            if self.is_alive(record) {
+                let _ = exit.wait_for(Option::is_some).await;
+            }
+        }
+        .boxed()
+    }
+
     fn disk_snapshots(&self, spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
         if self.0.strikes(Fault::ListingFails) {
             return Err(snapshot_failed("it was told to fail"));

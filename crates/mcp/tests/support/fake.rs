@@ -228,6 +228,10 @@ impl Machines for FakeMachines {
         async { Ok(()) }.boxed()
     }
 
+    fn stray_ended<'a>(&'a self, _: &'a MachineRecord) -> BoxFuture<'a, ()> {
+        async {}.boxed()
+    }
+
     fn prepare<'a>(&'a self, _: &'a ImageName, _: Resources) -> BoxFuture<'a, Result<(), BootFailure>> {
         async { Ok(()) }.boxed()
     }

@@ -392,6 +392,21 @@ impl Machines for QemuMachines {
         async move { strays::remove_stray(stray).await.map_err(|error| error.to_string()) }.boxed()
     }
 
+    fn stray_ended<'a>(&'a self, record: &'a MachineRecord) -> BoxFuture<'a, ()> {
+        async move {
+            match Process::find(record) {
+                // Its cgroup goes with it.
+                Ok(Some(process)) => drop(process.wait().await),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the end of a machine in quarantine will not be seen");
+                    std::future::pending().await
+                }
+            }
+        }
+        .boxed()
+    }
+
     fn disk_snapshots(&self, spec: &MachineSpec) -> Result<Option<Vec<DiskSnapshot>>, SnapshotFailure> {
         match Qcow2Storage::listed_now(&spec.data_dir) {
             Ok(listed) => Ok(Some(listed)),
