@@ -12,6 +12,13 @@ use agentiso_host::qemu::ram;
 /// Lengths of an initramfs: one page and parts of others, ours (some 20 MiB) to the byte around a page, a large one.
 const LENGTHS: [u64; 5] = [4096, 5000, (20 << 20) - 1, 20 << 20, (48 << 20) + 1];
 
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4 << 10;
+const TWO_GIB: u64 = 2 << 30;
+
+/// QEMU rounds what `-m` says up to two pages.
+const GRANULE: u64 = 2 * PAGE;
+
 /// In the header's `xloadflags`: the initramfs may be anywhere. QEMU then looks at the end of the RAM only.
 const ABOVE_4G: u8 = 0b10;
 
@@ -91,6 +98,7 @@ impl Map {
     }
 }
 
+/// QEMU refuses a memory backend whose size is not what it has made of `-m`, so that it starts shows how it rounds.
 fn boot(dir: &Path, kernel: &str, ram_bytes: u64, initramfs_bytes: u64, processors: u32) -> Map {
     let initramfs = dir.join("initramfs");
     File::create(&initramfs).unwrap().set_len(initramfs_bytes).unwrap();
@@ -110,7 +118,7 @@ fn boot(dir: &Path, kernel: &str, ram_bytes: u64, initramfs_bytes: u64, processo
         ])
         .args(["-machine", "microvm,acpi=on,rtc=on,memory-backend=mem"])
         .args(["-m", &format!("{}K", ram_bytes >> 10), "-smp", &processors.to_string()])
-        .args(["-object", &format!("memory-backend-ram,id=mem,size={ram_bytes}")])
+        .args(["-object", &format!("memory-backend-ram,id=mem,size={}", ram_bytes.next_multiple_of(GRANULE))])
         .args(["-append", "x", "-kernel"])
         .arg(dir.join(kernel))
         .arg("-initrd")
@@ -136,27 +144,34 @@ fn kernels() -> tempfile::TempDir {
 #[test]
 fn initramfs_lies_in_free_memory_at_every_size() {
     let dir = kernels();
-    let powers = (7..=14).map(|power| 1 << power);
+    let check = |wanted, length, kernel, processors| {
+        let map = boot(dir.path(), kernel, ram::rounded(wanted), length, processors);
+        assert_eq!(map.initramfs.end - map.initramfs.start, length);
+        assert!(
+            map.initramfs_is_in_free_memory(),
+            "{wanted} bytes of RAM, {length} bytes, {kernel}: {map:x?}"
+        );
+    };
+    let powers = (7..=14).map(|power| MIB << power);
     // 3 GiB is where the RAM above 4 GiB begins.
-    for edge in powers.chain([3072]) {
-        for memory_mb in [edge - 1, edge, edge + 1u32] {
-            if memory_mb < 128 {
-                continue;
-            }
-            // Only at 2 GiB the length and the number of processors, for which the tables grow, matter.
-            let (lengths, processors) = match memory_mb {
-                2048 => (LENGTHS.as_slice(), 64),
-                _ => (&LENGTHS[1..2], 1),
-            };
-            for length in lengths {
-                // Every other size is tried with an old kernel.
-                let kernel = if memory_mb.is_multiple_of(2) && *length != LENGTHS[0] { "new" } else { "old" };
-                let map = boot(dir.path(), kernel, ram::bytes(memory_mb), *length, processors);
-                assert_eq!(map.initramfs.end - map.initramfs.start, *length);
-                assert!(
-                    map.initramfs_is_in_free_memory(),
-                    "{memory_mb} MB, {length} bytes, {kernel}: {map:x?}"
-                );
+    for edge in powers.chain([3072 * MIB]) {
+        // One page less than an edge is rounded up to the edge. Both kinds of kernels are tried on both sides.
+        let sizes = [
+            (edge - MIB, "old"),
+            (edge - GRANULE, "new"),
+            (edge, "new"),
+            (edge + PAGE, "old"),
+            (edge + MIB, "new"),
+        ];
+        for (wanted, kernel) in sizes.into_iter().filter(|(wanted, _)| *wanted >= 128 * MIB) {
+            check(wanted, LENGTHS[1], kernel, 1);
+        }
+    }
+    // Only at 2 GiB the length and the number of processors, for which the tables grow, matter.
+    for wanted in [TWO_GIB - PAGE, TWO_GIB, TWO_GIB + PAGE] {
+        for length in LENGTHS {
+            for kernel in ["new", "old"] {
+                check(wanted, length, kernel, 64);
             }
         }
     }
@@ -165,11 +180,13 @@ fn initramfs_lies_in_free_memory_at_every_size() {
 #[test]
 fn exactly_two_gib_would_cover_the_tables() {
     let dir = kernels();
-    let covered = |length, processors| {
-        !boot(dir.path(), "new", 2 << 30, length, processors).initramfs_is_in_free_memory()
+    let covered = |ram_bytes, length, processors| {
+        !boot(dir.path(), "new", ram_bytes, length, processors).initramfs_is_in_free_memory()
     };
-    assert!(covered(5000, 1), "QEMU has learned to avoid this: `qemu::ram` may go");
+    assert!(covered(TWO_GIB, 5000, 1), "QEMU has learned to avoid this: `qemu::ram` may go");
     // A length of whole pages spares the last page, which is enough for the tables of few processors only.
-    assert!(!covered(8192, 1));
-    assert!(covered(8192, 64));
+    assert!(!covered(TWO_GIB, 8192, 1));
+    assert!(covered(TWO_GIB, 8192, 64));
+    assert!(covered(TWO_GIB - PAGE, 5000, 1), "one page less is rounded up to the same");
+    assert!(!covered(TWO_GIB - GRANULE, 5000, 1));
 }

@@ -8,17 +8,22 @@
 //! device. The length of the initramfs only decides how much of the tables is lost.
 //!
 //! RAM that ends anywhere else avoids the coincidence, whatever initramfs is used. The guest gets the smallest amount
-//! less that QEMU can do.
+//! less that QEMU can do. QEMU rounds up to two pages, so an amount that is one page short of 2 GiB is 2 GiB as well.
 
 /// The highest address of an initramfs according to the header of x86-64 kernels (`initrd_addr_max`), and one more.
 const INITRAMFS_END: u64 = 0x8000_0000;
 
-/// QEMU rounds the size of RAM up to a multiple of this.
+/// QEMU rounds the size of RAM up to a multiple of this, and refuses a memory backend that has another size.
 const GRANULE: u64 = 8 << 10;
 
 /// The RAM of a machine in bytes.
 pub fn bytes(memory_mb: u32) -> u64 {
-    match u64::from(memory_mb) << 20 {
+    rounded(u64::from(memory_mb) << 20)
+}
+
+/// The RAM of a machine that is to have so many bytes: as QEMU rounds it, and never exactly 2 GiB.
+pub fn rounded(bytes: u64) -> u64 {
+    match bytes.next_multiple_of(GRANULE) {
         INITRAMFS_END => INITRAMFS_END - GRANULE,
         bytes => bytes,
     }
@@ -43,6 +48,11 @@ mod tests {
         assert_eq!(bytes(2048), (2048 << 20) - 8192);
         assert_eq!(bytes(2049), 2049 << 20);
         assert_eq!(bytes(1 << 20), 1 << 40);
+        for short in [1, 4096, 8191] {
+            assert_eq!(rounded((2 << 30) - short), (2 << 30) - 8192, "QEMU would round it up");
+        }
+        assert_eq!(rounded((2 << 30) - 8192), (2 << 30) - 8192);
+        assert_eq!(rounded((2 << 30) + 4096), (2 << 30) + 8192);
     }
 
     #[test]
