@@ -117,6 +117,8 @@ impl Up<'_, '_> {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), End> {
+        // What the server says from here on may be an answer to this.
+        self.ear.attend(self.gate.is_following());
         let written = watched(self.gate, self.ear, self.host.write_all(bytes)).await.map_err(End::Refused)?;
         written.map_err(|_| End::HostReset)?;
         self.count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -129,6 +131,9 @@ impl Up<'_, '_> {
 pub(super) struct Ear {
     /// What it has said since the gate was told, as far as that matters.
     said: Mutex<Option<Vec<u8>>>,
+    /// Whether it matters what it says, and not only that it says something. A copy for every connection would be memory
+    /// beyond the machine's budget.
+    attentive: AtomicBool,
     /// It says no more.
     over: AtomicBool,
     news: Notify,
@@ -142,7 +147,12 @@ impl Ear {
 
     pub(super) fn of(gate: &Gate) -> Self {
         let admitted = watch::Sender::new(!gate.needs_name());
-        Self { said: Mutex::default(), over: AtomicBool::new(false), news: Notify::new(), admitted }
+        let (attentive, over) = (AtomicBool::new(gate.is_following()), AtomicBool::new(false));
+        Self { said: Mutex::default(), attentive, over, news: Notify::new(), admitted }
+    }
+
+    fn attend(&self, attentive: bool) {
+        self.attentive.store(attentive, Ordering::SeqCst);
     }
 
     fn admit(&self, admitted: bool) {
@@ -159,7 +169,9 @@ impl Ear {
     pub(super) fn hear(&self, bytes: &[u8]) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let said = said.get_or_insert_default();
-        said.extend_from_slice(&bytes[..bytes.len().min(Self::ENOUGH - said.len())]);
+        if self.attentive.load(Ordering::SeqCst) {
+            said.extend_from_slice(&bytes[..bytes.len().min(Self::ENOUGH - said.len())]);
+        }
         self.news.notify_one();
     }
 

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::hub::Hub;
 use super::place::Place;
 use super::relay::Ends;
+use crate::budget::Budget;
 use crate::gateway::account::Account;
 use crate::gateway::flow::End;
 use crate::gateway::forward::{Forwards, Inbound, NOBODY};
@@ -72,6 +73,11 @@ impl Port {
     /// Ends a forward and the connections that came through it.
     pub fn remove_forward(&self, guest_port: u16) -> Result<Ending, ForwardError> {
         self.forwards.remove(guest_port)
+    }
+
+    /// Bytes that the buffers of its connections have, and may have at most.
+    pub fn buffered(&self) -> (usize, usize) {
+        (self.place.budget.used(), Budget::most(self.hub.settings.limits.flows))
     }
 
     /// A machine is about to have the place.

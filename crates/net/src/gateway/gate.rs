@@ -116,6 +116,12 @@ impl Gate {
         matches!(self.state, State::Looking { needs_name: true, .. })
     }
 
+    /// Whether it looks at what the server says, and not only at whether it says anything. It begins to before the request
+    /// that is answered has left.
+    pub(crate) fn is_following(&self) -> bool {
+        matches!(self.state, State::Following { .. })
+    }
+
     /// Whether what comes next depends on what the server says.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(&self.state, State::Following { requests, .. } if requests.is_waiting())

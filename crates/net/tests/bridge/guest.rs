@@ -24,8 +24,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) struct Guest {
     namespace: Namespace,
     card: Arc<File>,
-    /// Frames that came from the bridge.
+    /// Frames that came from the bridge, as long as it listens.
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    listens: Arc<AtomicBool>,
     unplugged: Arc<AtomicBool>,
     cables: Vec<JoinHandle<()>>,
 }
@@ -48,17 +49,22 @@ impl Guest {
         let inside = Arc::new(inside.await);
         let heard = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         let unplugged = Arc::<AtomicBool>::default();
-        let (list, ear) = (heard.clone(), unplugged.clone());
+        let listens = Arc::new(AtomicBool::new(true));
+        let (list, notes, ear) = (heard.clone(), listens.clone(), unplugged.clone());
         let down = (card.clone(), inside.clone());
         let mouth = unplugged.clone();
         let up = (inside, card.clone());
         let cables = vec![
             thread::spawn(move || {
-                carry(&down.0, &down.1, &ear, |frame| list.lock().unwrap().push(frame.to_vec()))
+                carry(&down.0, &down.1, &ear, |frame| {
+                    if notes.load(Ordering::Relaxed) {
+                        list.lock().unwrap().push(frame.to_vec());
+                    }
+                })
             }),
             thread::spawn(move || carry(&up.0, &up.1, &mouth, |_| {})),
         ];
-        Self { namespace, card, heard, unplugged, cables }
+        Self { namespace, card, heard, listens, unplugged, cables }
     }
 
     /// Does something in the machine.
@@ -159,6 +165,11 @@ impl Guest {
     pub(crate) fn heard(&self, bytes: &[u8]) -> usize {
         let contains = |frame: &&Vec<u8>| frame.windows(bytes.len()).any(|window| window == bytes);
         self.heard.lock().unwrap().iter().filter(contains).count()
+    }
+
+    /// Keeps no frames from here on, for tests that look at the memory of this process.
+    pub(crate) fn stop_listening(&self) {
+        self.listens.store(false, Ordering::Relaxed);
     }
 
     /// Pulls the cable, as a QEMU does that ends.

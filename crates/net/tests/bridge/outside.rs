@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::guest::SOON;
-use crate::server::{HOST, SERVER};
-use crate::world::{GATEWAY, story};
+use crate::server::{ENDLESS_PORT, HOST, SERVER};
+use crate::world::{GATEWAY, eventually, story};
 
 #[test]
 fn by_default_nothing_is_reached_and_the_machine_is_told_at_once() {
@@ -49,6 +49,30 @@ fn a_name_opens_its_address_to_who_goes_by_that_name() {
         let quic = one.guest.datagrams(SERVER, 443).await;
         assert!(one.guest.echo(&quic, b"hi").await.is_err(), "but none that hide their name");
         assert_eq!(world.internet.clients()[0], HOST.to_string(), "the host speaks for its machines");
+    });
+}
+
+#[test]
+fn upgraded_connection_passes_after_its_answer() {
+    const REQUEST: &[u8] =
+        b"GET /upgrade HTTP/1.1\r\nHost: good.test\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_domains": ["good.test"]})).await;
+        assert_eq!(one.guest.ask("good.test").await, Some(SERVER));
+        let mut stream = one.guest.connect(SERVER, 80).await.unwrap();
+        let heard = one.guest.run(move || {
+            // What follows the request may leave only when the server has agreed.
+            stream.write_all(&[REQUEST, b"no request"].concat()).unwrap();
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"no request") {
+                let mut space = [0; 1000];
+                let length = stream.read(&mut space).unwrap();
+                assert!(length > 0, "{}", String::from_utf8_lossy(&heard));
+                heard.extend_from_slice(&space[..length]);
+            }
+            heard
+        });
+        assert!(heard.await.starts_with(b"HTTP/1.1 101 "));
     });
 }
 
@@ -183,6 +207,50 @@ fn a_server_that_refuses_is_told_of() {
         };
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         one.logs("the server refused the connection").await;
+    });
+}
+
+/// Memory of this process that is really there, in MiB.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    (pages * 4096) >> 20
+}
+
+#[test]
+fn connections_have_a_bounded_memory_and_return_it() {
+    const CONNECTIONS: usize = 400;
+    story(|world| async move {
+        let one = world.machine(2, json!({"allow_internet": true})).await;
+        one.guest.stop_listening();
+        let before = resident();
+        // Once they are through to the server they read nothing, so what it sends fills the relay.
+        let mut streams = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut stream = one.guest.connect(SERVER, ENDLESS_PORT).await.unwrap();
+            let begun = one.guest.run(move || stream.read_exact(&mut [0]).map(|()| stream));
+            streams.push(begun.await.unwrap());
+        }
+        let (used, most) = one.port.buffered();
+        assert!(used > 16 << 20 && used <= most && most <= 40 << 20, "{used} of {most}");
+        let mut grown = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let now = resident().saturating_sub(before);
+            if now <= grown {
+                break;
+            }
+            grown = now;
+        }
+        assert!(grown < 60, "{grown} MiB for {CONNECTIONS} connections");
+        // Some end by themselves, the others with their machine.
+        streams.drain(..CONNECTIONS / 2);
+        eventually(|| one.port.buffered().0 < used / 2, || format!("{:?} of {used}", one.port.buffered()))
+            .await;
+        one.port.vacate().await;
+        assert_eq!(one.port.buffered().0, 0);
+        let left = resident().saturating_sub(before);
+        assert!(left < 8, "{left} MiB are left of {grown}");
     });
 }
 

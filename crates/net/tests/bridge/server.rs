@@ -1,6 +1,6 @@
 //! The internet: one address with pages, an echo, and names that all lead to it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +14,9 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
 /// The host's own address on the way there.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+/// The port that sends without end to whoever connects.
+pub(crate) const ENDLESS_PORT: u16 = 19;
 
 pub(crate) struct Internet {
     _namespace: Namespace,
@@ -39,6 +42,8 @@ impl Internet {
                 sh(&format!("ip address add {SERVER}/24 dev far; ip link set far up"));
                 let listener = TcpListener::bind((SERVER, 80)).unwrap();
                 thread::spawn(move || pages(listener, list));
+                let endless = TcpListener::bind((SERVER, ENDLESS_PORT)).unwrap();
+                thread::spawn(move || gush(&endless));
                 let echo = UdpSocket::bind((SERVER, 7)).unwrap();
                 thread::spawn(move || repeat(&echo, &count));
                 let names = UdpSocket::bind((SERVER, 53)).unwrap();
@@ -63,11 +68,18 @@ fn pages(listener: TcpListener, clients: Arc<Mutex<Vec<String>>>) {
     }
 }
 
-/// "GET /n" gives n bytes, as fast as they are taken.
+/// "GET /n" gives n bytes, as fast as they are taken. "GET /upgrade" gives a connection that repeats what it is told.
 fn page(mut stream: TcpStream) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut lines = reader.by_ref().lines();
     let Some(Ok(request)) = lines.next() else { return };
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    if request.contains("/upgrade") {
+        let switched = stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+        // It goes on until one side ends it.
+        let _ = switched.and_then(|()| std::io::copy(&mut reader, &mut stream));
+        return;
+    }
     let length: usize = request.split([' ', '/']).find_map(|word| word.parse().ok()).unwrap_or(5);
     let mut left = length;
     while left > 0 {
@@ -76,6 +88,31 @@ fn page(mut stream: TcpStream) {
             return;
         }
         left -= piece;
+    }
+}
+
+/// Sends to all clients as much as they take. One thread, and one text for all of them, so that the memory of this process
+/// is that of what is tested.
+fn gush(listener: &TcpListener) {
+    const TEXT: &[u8] = &[b'x'; 64 << 10];
+    listener.set_nonblocking(true).unwrap();
+    let mut clients: Vec<TcpStream> = Vec::new();
+    loop {
+        while let Ok((client, _)) = listener.accept() {
+            client.set_nonblocking(true).unwrap();
+            clients.push(client);
+        }
+        let mut wrote = false;
+        clients.retain_mut(|client| match client.write(TEXT) {
+            Ok(_) => {
+                wrote = true;
+                true
+            }
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        });
+        if !wrote {
+            wait(Duration::from_millis(5));
+        }
     }
 }
 
