@@ -104,7 +104,12 @@ impl Backend {
                 let attachment = gateway.attach(seat, guard.clone(), log, listener)?;
                 Ok(Line::Gateway { attachment, guard, socket, _lane: lane })
             }
-            Self::Bridge(bridge) => Ok(Line::Bridge(bridge.attach(seat, &tap_name(id), guard, log)?)),
+            Self::Bridge(bridge) => {
+                let lane = Lane::open().map_err(SeatError::Lane)?;
+                let _entered = lane.runtime().enter();
+                let port = bridge.attach(seat, &tap_name(id), guard, log)?;
+                Ok(Line::Bridge { port, _lane: lane })
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The thread that carries the frames of one machine, and nothing else.
+//! The thread that carries the frames of one machine, or at the bridge its connections, and nothing else.
 //!
 //! A connection wakes several tasks one after the other. On one thread that costs nothing; from one thread of the daemon
 //! to another it takes longer than all the rest of opening it. So all of one machine stays on one thread. No other

@@ -15,7 +15,7 @@ use super::socket::Socket;
 #[derive(Debug)]
 pub(super) enum Line {
     Gateway { attachment: Attachment, guard: Guard, socket: Socket, _lane: Lane },
-    Bridge(Port),
+    Bridge { port: Port, _lane: Lane },
 }
 
 impl Line {
@@ -23,7 +23,7 @@ impl Line {
     pub(super) async fn disconnect(self) {
         match self {
             Self::Gateway { attachment, .. } => attachment.detach().await,
-            Self::Bridge(port) => port.detach().await,
+            Self::Bridge { port, .. } => port.detach().await,
         }
     }
 
@@ -43,7 +43,7 @@ impl Line {
     pub(super) fn occupy(&self) {
         match self {
             Self::Gateway { attachment, .. } => attachment.occupy(),
-            Self::Bridge(port) => port.occupy(),
+            Self::Bridge { port, .. } => port.occupy(),
         }
     }
 
@@ -51,14 +51,14 @@ impl Line {
     pub(super) fn vacate(&self) -> BoxFuture<'static, ()> {
         match self {
             Self::Gateway { attachment, .. } => Box::pin(attachment.vacate()),
-            Self::Bridge(port) => Box::pin(port.vacate()),
+            Self::Bridge { port, .. } => Box::pin(port.vacate()),
         }
     }
 
     pub(super) fn set_name(&self, hostname: &str) {
         match self {
             Self::Gateway { attachment, .. } => attachment.set_name(hostname),
-            Self::Bridge(port) => port.set_name(hostname),
+            Self::Bridge { port, .. } => port.set_name(hostname),
         }
     }
 
@@ -66,7 +66,7 @@ impl Line {
     pub(super) fn set_policy(&self, policy: &NetworkPolicy) {
         match self {
             Self::Gateway { guard, .. } => guard.set_policy(policy.clone()),
-            Self::Bridge(port) => port.set_policy(policy.clone()),
+            Self::Bridge { port, .. } => port.set_policy(policy.clone()),
         }
     }
 
@@ -74,7 +74,7 @@ impl Line {
     pub(super) fn set_groups(&self, groups: BTreeSet<String>) {
         match self {
             Self::Gateway { attachment, .. } => attachment.set_groups(groups),
-            Self::Bridge(port) => port.set_groups(groups),
+            Self::Bridge { port, .. } => port.set_groups(groups),
         }
     }
 
@@ -86,14 +86,14 @@ impl Line {
     ) -> Result<Forward, ForwardError> {
         match self {
             Self::Gateway { attachment, .. } => attachment.add_forward_avoiding(guest_port, host_port, avoid),
-            Self::Bridge(port) => port.add_forward_avoiding(guest_port, host_port, avoid),
+            Self::Bridge { port, .. } => port.add_forward_avoiding(guest_port, host_port, avoid),
         }
     }
 
     pub(super) fn remove_forward(&self, guest_port: u16) -> Result<Ending, ForwardError> {
         match self {
             Self::Gateway { attachment, .. } => attachment.remove_forward(guest_port),
-            Self::Bridge(port) => port.remove_forward(guest_port),
+            Self::Bridge { port, .. } => port.remove_forward(guest_port),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use agentiso_core::network::Network;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{BridgeError, Doing};
@@ -110,11 +109,12 @@ impl Bridge {
         Self { hub, ended, _owner: owner }
     }
 
-    /// Makes a port for a machine whose QEMU opens the device `tap`, now or later.
+    /// Makes a port for a machine whose QEMU opens the device `tap`, now or later. What is carried for it is carried by the
+    /// runtime that this is called within.
     pub fn attach(&self, seat: Seat, tap: &str, guard: Guard, log: FlowLog) -> Result<Port, BridgeError> {
         let place = Arc::new(Place::new(seat, tap.to_owned(), guard, log, self.hub.settings.limits));
         self.hub.join(&place)?;
-        Ok(Port::new(place, self.hub.clone(), Handle::current()))
+        Ok(Port::new(place, self.hub.clone()))
     }
 
     /// Removes the ports and addresses that an earlier daemon left and whose machines are gone.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use agentiso_core::network::NetworkPolicy;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +48,8 @@ pub(crate) struct Place {
     /// Memory of the connections that we carry for it.
     pub(crate) budget: Budget,
     pub(crate) tasks: TaskTracker,
+    /// What runs its tasks, and nobody else's if whoever attached it has seen to that.
+    pub(crate) runtime: Handle,
     pub(crate) ended: CancellationToken,
     /// What the machine that has the place has going on.
     life: Mutex<Life>,
@@ -76,6 +79,7 @@ pub(crate) enum Knowledge {
 }
 
 impl Place {
+    /// Its tasks run on the runtime that this is called within.
     pub(crate) fn new(seat: Seat, tap: String, guard: Guard, log: FlowLog, limits: Limits) -> Self {
         let ended = CancellationToken::new();
         Self {
@@ -94,6 +98,7 @@ impl Place {
             queries: Arc::new(Semaphore::new(QUERIES)),
             budget: Budget::default(),
             tasks: TaskTracker::new(),
+            runtime: Handle::current(),
             life: Mutex::new(Life::within(&ended)),
             vacant: AtomicBool::new(false),
             ended,
@@ -207,7 +212,7 @@ impl Place {
     /// Starts a task that ends, wherever it is, with the machine that has the place.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let life = self.life.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.tasks.spawn(life.part(work));
+        self.tasks.spawn_on(life.part(work), &self.runtime);
     }
 
     /// Whether no machine has the place, so that nobody answers.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use agentiso_core::network::NetworkPolicy;
 use futures::FutureExt;
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,12 +27,11 @@ pub struct Port {
     place: Arc<Place>,
     hub: Arc<Hub>,
     forwards: Forwards,
-    runtime: Handle,
 }
 
 impl Port {
-    pub(crate) fn new(place: Arc<Place>, hub: Arc<Hub>, runtime: Handle) -> Self {
-        Self { place, hub, forwards: Forwards::default(), runtime }
+    pub(crate) fn new(place: Arc<Place>, hub: Arc<Hub>) -> Self {
+        Self { place, hub, forwards: Forwards::default() }
     }
 
     /// What the machine may reach from here on. What is open and no longer allowed ends.
@@ -66,7 +64,7 @@ impl Port {
         host_port: Option<u16>,
         avoid: &BTreeSet<u16>,
     ) -> Result<Forward, ForwardError> {
-        let _runtime = self.runtime.enter();
+        let _runtime = self.place.runtime.enter();
         self.forwards.add(&self.place, guest_port, host_port, avoid)
     }
 

@@ -54,9 +54,13 @@ fn open(hub: &Arc<Hub>, guest: TcpStream, client: std::net::SocketAddr) {
         place.refused(Transport::Tcp, Some(client.port()), to, None, message);
         return reset(&guest);
     };
+    let Ok(guest) = guest.into_std() else { return };
     let (hub, carrier) = (hub.clone(), place.clone());
     place.spawn(async move {
-        carry(&hub, &carrier, guest, client.port(), to).await;
+        // Taken up anew, so that the thread that carries it is the one that the kernel wakes for it.
+        if let Ok(guest) = TcpStream::from_std(guest) {
+            carry(&hub, &carrier, guest, client.port(), to).await;
+        }
         drop(permit);
     });
 }

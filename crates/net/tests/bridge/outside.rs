@@ -2,14 +2,16 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::guest::SOON;
 use crate::server::{ENDLESS_PORT, HOST, SERVER};
-use crate::world::{GATEWAY, eventually, story};
+use crate::world::{GATEWAY, attach_on, eventually, story};
 
 #[test]
 fn by_default_nothing_is_reached_and_the_machine_is_told_at_once() {
@@ -207,6 +209,27 @@ fn a_server_that_refuses_is_told_of() {
         };
         assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
         one.logs("the server refused the connection").await;
+    });
+}
+
+#[test]
+fn busy_machine_does_not_delay_another() {
+    story(|world| async move {
+        // Only its own thread has anything to do with it, as the daemon has it.
+        let lane =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let busy = attach_on(&world.bridge, 2, json!({"allow_internet": true}), lane.handle()).await;
+        let other = world.machine(3, json!({"allow_internet": true})).await;
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let working = lane.spawn(async move { released.recv() });
+        let mut waiting = pin!(busy.guest.page(SERVER, "any.test"));
+        assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err(), "another thread carries it");
+        assert_eq!(other.guest.page(SERVER, "any.test").await, "xxxxx");
+        drop(release);
+        assert!(working.await.unwrap().is_err());
+        assert_eq!(waiting.await, "xxxxx");
+        busy.port.detach().await;
+        lane.shutdown_background();
     });
 }
 

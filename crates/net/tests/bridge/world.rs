@@ -13,6 +13,7 @@ use agentiso_net::gateway::Seat;
 use agentiso_net::log::FlowLog;
 use agentiso_net::rules::{Guard, HostAddresses};
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use crate::guest::Guest;
 use crate::namespace::enter;
@@ -78,6 +79,11 @@ impl World {
 }
 
 pub(crate) async fn attach(bridge: &Bridge, number: u8, allowed: Value) -> Machine {
+    attach_on(bridge, number, allowed, &Handle::current()).await
+}
+
+/// The same with a runtime of the machine's own.
+pub(crate) async fn attach_on(bridge: &Bridge, number: u8, allowed: Value, lane: &Handle) -> Machine {
     let id: WorkspaceId = format!("{number:08x}-0000-4000-8000-000000000000").parse().unwrap();
     let tap = tap_name(&id);
     let address = Ipv4Addr::new(10, 42, 0, number);
@@ -85,7 +91,10 @@ pub(crate) async fn attach(bridge: &Bridge, number: u8, allowed: Value) -> Machi
     let host = HostAddresses::fixed([HOST, GATEWAY, Ipv4Addr::LOCALHOST]);
     let log = FlowLog::new();
     let guard = Guard::new(policy(allowed), host, GATEWAY);
-    let port = bridge.attach(seat.clone(), &tap, guard, log.clone()).unwrap();
+    let port = {
+        let _entered = lane.enter();
+        bridge.attach(seat.clone(), &tap, guard, log.clone()).unwrap()
+    };
     let guest = Guest::plug(&tap, &seat).await;
     Machine { guest, port, log, seat, tap }
 }
