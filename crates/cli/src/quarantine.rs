@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agentiso_core::config::Paths;
 use agentiso_core::names::ImageName;
 use agentiso_daemon::ledger::{self, Described, Description, Found, Holds, Marker, TeamKey};
+use agentiso_daemon::others_machines;
 use agentiso_host::strays;
 use serde::Serialize;
 
@@ -54,6 +55,10 @@ pub(crate) fn found(paths: &Paths) -> Vec<Quarantined> {
 
 /// Machines in our run directory that neither a directory nor the ledger knows.
 fn machines(paths: &Paths) -> Vec<Quarantined> {
+    // They belong to another state file, and `agentiso recover` of this one cannot reach them.
+    if others_machines(paths).is_some() {
+        return Vec::new();
+    }
     // Whose machines these are cannot be told without the ledger.
     let Ok(ledger) = ledger::read(&paths.state_file) else { return Vec::new() };
     let listed = ledger.into_document().map(|document| document.workspaces).unwrap_or_default();
@@ -128,11 +133,15 @@ mod tests {
         let started = command.arg(paths.workspace_run(&id).join("qemu.pid")).output().unwrap();
         let pid: i32 = String::from_utf8_lossy(&started.stdout).trim().parse().unwrap();
         let shown: Vec<_> = found(&paths).into_iter().map(|item| (item.what, item.reason)).collect();
+        fs::create_dir_all(&paths.run).unwrap();
+        fs::write(paths.run.join("owner"), "1\n/elsewhere/state.json\n").unwrap();
+        let of_another = found(&paths).len();
+        fs::remove_file(paths.run.join("owner")).unwrap();
         fs::create_dir_all(paths.workspace_data(&id)).unwrap();
         let with_directory = found(&paths).len();
         let pid_of_it = rustix::process::Pid::from_raw(pid).unwrap();
         rustix::process::kill_process(pid_of_it, rustix::process::Signal::KILL).unwrap();
-        assert_eq!((shown.len(), with_directory), (1, 0), "{shown:?}");
+        assert_eq!((shown.len(), of_another, with_directory), (1, 0, 0), "{shown:?}");
         assert!(shown[0].0 == id.to_string() && shown[0].1.contains(&pid.to_string()), "{shown:?}");
     }
 

@@ -70,7 +70,7 @@ pub use mcp_bridge::McpBridgeError;
 pub use metrics::{Health, Workspaces};
 pub use network::NetworkError;
 pub use registry::SessionKind;
-pub use run_dir::{Owner, RunDirError};
+pub use run_dir::{Owner, RunDirError, others_machines};
 pub use session::{
     BridgeAccess, MemberInfo, MergeRequest, Merged, MergedSource, PrepareError, PrepareRequest, Prepared,
     QuarantineError, QuarantineItem, QuarantineKind, Received, Recovered, RoleRequest, Sent, Session,

@@ -101,13 +101,7 @@ impl RunDirLock {
             return Err(RunDirError::InUse { run: run.clone(), owner: None });
         }
         let us = Owner { pid: std::process::id(), state_file: identity(&paths.state_file) };
-        if let Some(owner) = owner.filter(|owner| !owner.is_of(&us.state_file)) {
-            let machines = strays::find_strays(run, &Default::default())
-                .map_err(|error| RunDirError::Io { path: run.clone(), source: io::Error::other(error) })?;
-            if !machines.is_empty() {
-                return Err(RunDirError::Machines { run: run.clone(), owner, machines: machines.len() });
-            }
-        }
+        refuse_others_machines(run, owner, &us.state_file)?;
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
         write!(file, "{}\n{}\n", us.pid, us.state_file).map_err(failed)?;
@@ -122,6 +116,26 @@ pub(crate) fn owner_of(run: &Path) -> Option<Owner> {
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => Owner::read(&file),
         Ok(()) | Err(_) => None,
+    }
+}
+
+/// The owner of the machines in the run directory, and how many there are, if that is another state directory. A daemon of
+/// this configuration would be refused.
+pub fn others_machines(paths: &Paths) -> Option<(Owner, usize)> {
+    let owner = Owner::read(&File::open(owner_file(&paths.run)).ok()?);
+    match refuse_others_machines(&paths.run, owner, &identity(&paths.state_file)) {
+        Err(RunDirError::Machines { owner, machines, .. }) => Some((owner, machines)),
+        Ok(()) | Err(RunDirError::InUse { .. } | RunDirError::Io { .. }) => None,
+    }
+}
+
+fn refuse_others_machines(run: &Path, owner: Option<Owner>, ours: &str) -> Result<(), RunDirError> {
+    let Some(owner) = owner.filter(|owner| !owner.is_of(ours)) else { return Ok(()) };
+    let machines = strays::find_strays(run, &Default::default())
+        .map_err(|error| RunDirError::Io { path: run.to_owned(), source: io::Error::other(error) })?;
+    match machines.len() {
+        0 => Ok(()),
+        machines => Err(RunDirError::Machines { run: run.to_owned(), owner, machines }),
     }
 }
 
@@ -244,8 +258,12 @@ mod tests {
         let machine = Machine::start(&one.run);
         let refused = RunDirLock::acquire(&two).unwrap_err().to_string();
         assert!(refused.contains("one/state.json") && refused.contains("still run"), "{refused}");
+        let seen = others_machines(&two).map(|(owner, machines)| (owner.state_file, machines));
+        assert_eq!(seen, Some((identity(&one.state_file), 1)));
+        assert_eq!(others_machines(&one), None, "they are its own");
         let again = RunDirLock::acquire(&one);
         assert!(again.is_ok(), "its own daemon may come back: {again:?}");
         drop(machine);
+        assert_eq!(others_machines(&two), None, "it may have the directory");
     }
 }

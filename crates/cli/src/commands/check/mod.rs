@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use agentiso_core::config::{self, Backend, InitMode, Paths};
 use agentiso_daemon::ledger::{self, Found};
-use agentiso_daemon::{FoundDaemon, find_daemon, running_daemon};
+use agentiso_daemon::{FoundDaemon, Owner, find_daemon, others_machines, running_daemon};
 use agentiso_host::boot::IMAGE_INIT;
 use agentiso_host::cgroup::Place;
 use agentiso_host::jail::{self, Jail};
@@ -343,6 +343,18 @@ fn daemon(context: &Context) -> Outcome {
             other_daemon::hint(in_our_directory),
         ),
         Some(FoundDaemon::Ours { pid }) => Outcome::ok("daemon", format!("running, pid {pid}")),
+        None => not_running(paths, others_machines(paths)),
+    }
+}
+
+/// `others`: whose machines are in the way of a start, and how many.
+fn not_running(paths: &Paths, others: Option<(Owner, usize)>) -> Outcome {
+    match others {
+        Some((owner, machines)) => Outcome::failed(
+            "daemon",
+            other_daemon::machines_sentence(paths, &owner, machines),
+            other_daemon::hint(false),
+        ),
         None => Outcome::ok("daemon", "not running; the first command that needs it starts it"),
     }
 }
@@ -364,4 +376,25 @@ fn picked(facts: Option<&HostFacts>, network: Backend) -> Vec<(&'static str, Pic
         ("transport", Picked::new(transport, "works without privileges and survives a template's restore")),
         ("network", Picked::new(network.as_str(), reason)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use agentiso_core::config::{Config, UserDirs};
+
+    use super::*;
+
+    #[test]
+    fn machines_of_another_fail_the_daemon_line() {
+        let dirs = UserDirs { uid: 1000, home: "/home".into(), state_home: None, runtime_dir: None };
+        let paths = Config::parse("[vm]\nrun_dir = \"/run/shared\"\n", &dirs).unwrap().paths;
+        assert_eq!(not_running(&paths, None).verdict, Verdict::Ok);
+        let owner = Owner { pid: 1, state_file: "/elsewhere/state.json".to_owned() };
+        let outcome = not_running(&paths, Some((owner, 2)));
+        assert_eq!(outcome.verdict, Verdict::Failed);
+        for part in ["/run/shared", "/elsewhere/state.json", "2 of its machines"] {
+            assert!(outcome.detail.contains(part), "{part:?} is not in {}", outcome.detail);
+        }
+        assert!(outcome.fix.unwrap().contains("vm.run_dir"));
+    }
 }
