@@ -271,3 +271,14 @@ async fn endless_listing_is_cut_and_no_longer_read() {
     timeout(SOON, guest).await.expect("the connection ends").expect("no panic");
     assert!(sent.load(Ordering::Relaxed) < 100, "{sent:?}");
 }
+
+/// Decoded, such a message takes ninety bytes for every two.
+#[tokio::test]
+async fn empty_entries_are_refused_before_decoding() {
+    let batch = field(1, &[]).repeat(100_000);
+    let (client, _, _guest) = endless(batch.clone(), batch).await;
+    let options = ListOptions { depth: 20, glob: b"" };
+    let listing = timeout(SOON, client.list_dir("/x", options)).await.expect("it ends");
+    let error = listing.expect_err("too many entries").to_string();
+    assert!(error.contains("a message with more than"), "{error}");
+}
